@@ -1,0 +1,1 @@
+//! The Rust SDK: a worker and a caller over gRPC. Never imports a server layer.

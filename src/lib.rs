@@ -1,0 +1,34 @@
+//! Downbeat: workflow orchestration over REST and gRPC, with its state in Redis or in one file.
+//!
+//! ```text
+//! cli        composition root: one file per command
+//! api     5  rest, grpc, sse: parse → one call → map
+//! app     4  lanes (load → decide → commit → effects), sessions, use cases
+//! dispatch, timers, events  3  pure machines and thin drivers
+//! store   2  the port; kv (embedded, simulation) and redis
+//! engine  1  pure: plan + state + command + time → decision
+//! model   0  names, time, document → plan, run state, commands, events, errors
+//! client     the Rust SDK: speaks gRPC only, never a server layer
+//! ```
+//!
+//! Imports point down only; `tests/layers.rs` holds it. Start reading at `ARCHITECTURE.md`.
+
+pub mod api;
+pub mod app;
+pub mod cli;
+pub mod client;
+pub mod dispatch;
+pub mod engine;
+pub mod model;
+pub mod store;
+
+/// The wire types of `proto/downbeat/v1`, generated at build time.
+#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated code")]
+pub mod proto {
+    /// Version 1.
+    pub mod v1 {
+        tonic::include_proto!("downbeat.v1");
+    }
+    /// For reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("downbeat_descriptor");
+}

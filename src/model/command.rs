@@ -1,0 +1,199 @@
+//! What can be asked of a run, and how it is answered. One command, one variant, handled in
+//! `engine/`; the lane carries them there.
+
+use super::ids::{Nonce, RunId, SessionId, TaskPath, WorkflowName};
+use super::run::Holder;
+use super::time::{Span, Timestamp};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// A command to one run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Begin the run; the only command of a run that does not exist.
+    Start(Start),
+    /// Lease a queued task to a worker that has credit for it.
+    Lease(LeaseTask),
+    /// The attempt's result.
+    Complete {
+        /// Which attempt.
+        attempt: AttemptKey,
+        /// JSON text, already checked for validity and size at the door. `Err` says why it was refused:
+        /// it fails the attempt, unretried.
+        output: Result<Bytes, RejectedValue>,
+    },
+    /// The attempt failed.
+    Fail {
+        /// Which attempt.
+        attempt: AttemptKey,
+        /// How.
+        failure: ReportedFailure,
+    },
+    /// The worker gives the task back: front of the queue, no attempt used.
+    Release {
+        /// Which attempt.
+        attempt: AttemptKey,
+    },
+    /// The assignment was never acknowledged: front of the queue, no attempt used up to the tenth.
+    Undelivered {
+        /// Which attempt.
+        attempt: AttemptKey,
+    },
+    /// The worker has it (told only for attempts still running at half the ack window).
+    Acked {
+        /// Which attempt.
+        attempt: AttemptKey,
+    },
+    /// The attempt is alive: moves `timeout.heartbeat`, and the deadline of a claim.
+    Heartbeat {
+        /// Which attempt.
+        attempt: AttemptKey,
+        /// New length of a claim's lease from now; none for sessions.
+        extend_claim: Option<Span>,
+    },
+    /// A resumed session holds the attempt under a new epoch.
+    Adopt {
+        /// Which attempt.
+        attempt: AttemptKey,
+        /// The session, as the attempt's lease must name it.
+        session: SessionId,
+        /// Its new epoch.
+        epoch: u32,
+    },
+    /// The wake-up of the run is due: look at everything that has a time.
+    Wake {
+        /// What the store says of the sessions that hold attempts of this run.
+        sessions: BTreeMap<SessionId, SessionView>,
+    },
+    /// End the run as cancelled.
+    Cancel {
+        /// Skip compensation and `finally` (neither exists yet).
+        force: bool,
+    },
+    /// Forget the run: only an ended one. With `expired`, only if its retention has passed.
+    Delete {
+        /// Asked by retention, not by a person.
+        expired: bool,
+    },
+}
+
+/// What starts a run. Everything is validated at the door.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The new run.
+    pub id: RunId,
+    /// Of which workflow.
+    pub workflow: WorkflowName,
+    /// Which version.
+    pub version: u32,
+    /// See [`super::run::RunState::start_digest`].
+    pub digest: [u8; 16],
+    /// JSON text; none is null.
+    pub input: Option<Bytes>,
+    /// Tags of this run over those of the document.
+    pub tags: BTreeMap<String, String>,
+    /// Priority of this run over that of the document.
+    pub priority: Option<i32>,
+}
+
+/// Identifies one attempt by its fencing token, without the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptKey {
+    /// The task.
+    pub path: TaskPath,
+    /// The attempt.
+    pub attempt: u32,
+    /// The lease's nonce.
+    pub nonce: Nonce,
+}
+
+/// Leases one queued task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseTask {
+    /// The task.
+    pub path: TaskPath,
+    /// Its queue entry's generation; another one is stale.
+    pub generation: u32,
+    /// Who gets it.
+    pub holder: Holder,
+    /// Label of the worker.
+    pub worker: String,
+}
+
+/// A value that was refused at the door or by the engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RejectedValue {
+    /// `invalid_output` or `output_too_large`.
+    pub code: &'static str,
+    /// What is wrong, with size and limit.
+    pub message: String,
+}
+
+/// A failure as the worker reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReportedFailure {
+    /// A stable word.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// False ends the task whatever its retry policy says.
+    pub retryable: bool,
+    /// Overrides the policy's delay.
+    pub retry_after: Option<Span>,
+}
+
+/// What the store says of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionView {
+    /// Its epoch now.
+    pub epoch: u32,
+    /// Time until its deadline, on its partition's lease clock; zero when passed.
+    pub remaining: Span,
+    /// Whether the server that owned it is known to be gone (its own heartbeat has passed).
+    pub owner_gone: bool,
+}
+
+/// How a command was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It changed the run.
+    Accepted,
+    /// An exact repeat of what was accepted before; nothing changed.
+    Repeated,
+    /// `Start`: the run exists, from the same request.
+    Exists,
+    /// Nothing was due.
+    Nothing,
+    /// `Heartbeat`: still held; nothing needs to be written.
+    Held,
+    /// `Lease`: accepted; what the worker needs besides the payload.
+    Leased {
+        /// The attempt.
+        attempt: u32,
+        /// When `timeout.run` strikes, as wall time from now, if there is one.
+        deadline: Option<Timestamp>,
+    },
+}
+
+/// Why a command changed nothing. Answered only after the store confirmed what it was decided on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such run.
+    #[error("the run does not exist")]
+    NoRun,
+    /// `Start`: the id is taken by a run of another workflow or input.
+    #[error("the id is taken by a run with another workflow or input")]
+    IdTaken,
+    /// The token is of an attempt that was fenced: another holds the task, or it has ended.
+    #[error("the token is stale: the attempt was given to another worker, ended or was cancelled")]
+    Stale,
+    /// The token names no task of this run.
+    #[error("the token names no task of this run")]
+    Unknown,
+    /// The run has ended.
+    #[error("the run has ended ({})", .0.name())]
+    Ended(super::run::RunStatus),
+    /// `Delete` of a run that goes on.
+    #[error("the run has not ended ({})", .0.name())]
+    NotEnded(super::run::RunStatus),
+}

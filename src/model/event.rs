@@ -1,0 +1,103 @@
+//! The facts of a run. The record keeps them as a compact append-only log; full events are rendered
+//! from it. The number of an event is its ordinal in the run and never changes.
+
+use super::time::Timestamp;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum EventKind {
+    /// The run began.
+    RunStarted = 1,
+    /// The run ended completed.
+    RunCompleted = 2,
+    /// The run ended failed.
+    RunFailed = 3,
+    /// The run ended cancelled.
+    RunCancelled = 4,
+    /// The run's own timeout passed.
+    RunTimedOut = 5,
+    /// A task waits for a worker; again with the same attempt after a lost delivery.
+    TaskQueued = 16,
+    /// A task was leased to a worker.
+    TaskStarted = 17,
+    /// An attempt failed and another will follow.
+    TaskRetrying = 18,
+    /// A task completed.
+    TaskCompleted = 19,
+    /// A task failed for good.
+    TaskFailed = 20,
+    /// A task will not run.
+    TaskSkipped = 21,
+    /// A task was cancelled.
+    TaskCancelled = 22,
+    /// A task's timeout ended it.
+    TaskTimedOut = 23,
+}
+
+impl EventKind {
+    /// All kinds, for tables and tests.
+    pub const ALL: [Self; 13] = [
+        Self::RunStarted,
+        Self::RunCompleted,
+        Self::RunFailed,
+        Self::RunCancelled,
+        Self::RunTimedOut,
+        Self::TaskQueued,
+        Self::TaskStarted,
+        Self::TaskRetrying,
+        Self::TaskCompleted,
+        Self::TaskFailed,
+        Self::TaskSkipped,
+        Self::TaskCancelled,
+        Self::TaskTimedOut,
+    ];
+
+    /// The kind of a stored number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| *k as u8 == code)
+    }
+
+    /// The type as users read it, `task.completed`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RunStarted => "run.started",
+            Self::RunCompleted => "run.completed",
+            Self::RunFailed => "run.failed",
+            Self::RunCancelled => "run.cancelled",
+            Self::RunTimedOut => "run.timed_out",
+            Self::TaskQueued => "task.queued",
+            Self::TaskStarted => "task.started",
+            Self::TaskRetrying => "task.retrying",
+            Self::TaskCompleted => "task.completed",
+            Self::TaskFailed => "task.failed",
+            Self::TaskSkipped => "task.skipped",
+            Self::TaskCancelled => "task.cancelled",
+            Self::TaskTimedOut => "task.timed_out",
+        }
+    }
+
+    /// Whether this is the last event of a try of a run.
+    pub fn ends_run(self) -> bool {
+        matches!(self, Self::RunCompleted | Self::RunFailed | Self::RunCancelled | Self::RunTimedOut)
+    }
+}
+
+/// One entry of a run's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogEntry {
+    /// What happened.
+    pub kind: EventKind,
+    /// When, never before the entry ahead of it.
+    pub time: Timestamp,
+    /// Index of the task in the plan; none for events of the run.
+    pub task: Option<u32>,
+    /// The attempt, from 1; 0 where there is none.
+    pub attempt: u32,
+    /// Which delivery of the attempt, from 1; 0 where there is none.
+    pub delivery: u32,
+    /// The worker, as an index into the run's table of worker labels (`task.started`).
+    pub worker: Option<u32>,
+    /// The error, as an index into the run's table of errors (failed, retrying, timed out).
+    pub error: Option<u32>,
+}

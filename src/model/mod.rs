@@ -1,0 +1,21 @@
+//! Layer 0: the words of Downbeat as types. Names that validate themselves, time, the workflow
+//! document and the [`plan::Plan`] it becomes, run and task state, commands, events, error codes.
+//!
+//! Invariants
+//! - A constructor validates; a value that exists is valid.
+//! - States are enums that carry their data. An unknown stored state is an error, never a default.
+//! - Nothing here does I/O, reads a clock (but [`time::SystemClock`], the one owner of it) or logs.
+
+pub mod command;
+pub mod commit;
+pub mod document;
+pub mod error;
+pub mod event;
+pub mod expr;
+pub mod ids;
+pub mod payload;
+pub mod plan;
+pub mod record;
+pub mod run;
+pub mod time;
+pub mod token;

@@ -1,0 +1,258 @@
+//! The state of a run: what a record holds, decoded. Changed by the engine only.
+
+use super::event::LogEntry;
+use super::ids::{Nonce, RunId, SessionId, WorkflowName};
+use super::payload::Payload;
+use super::time::{LeaseTime, Span, Timestamp};
+use std::collections::BTreeMap;
+
+/// Where a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RunStatus {
+    /// Before `start_at`.
+    Pending,
+    /// Going.
+    Running,
+    /// Nothing new starts.
+    Paused,
+    /// Ended well.
+    Completed,
+    /// Ended by a failure.
+    Failed,
+    /// Ended by a cancel.
+    Cancelled,
+    /// Ended by its timeout.
+    TimedOut,
+}
+
+impl RunStatus {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Pending,
+        Self::Running,
+        Self::Paused,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+    ];
+
+    /// Whether the run has ended.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::TimedOut)
+    }
+
+    /// As users read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
+/// A failure as users read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// A stable word, e.g. `card_declined`, `timeout_run`, `exit_3`. At most 128 bytes.
+    pub code: String,
+    /// For people. At most 4 KiB.
+    pub message: String,
+    /// Index of the task it happened in; none for the run itself.
+    pub task: Option<u32>,
+    /// The attempt it happened in; 0 where there is none.
+    pub attempt: u32,
+}
+
+/// A run, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunState {
+    /// Its id.
+    pub id: RunId,
+    /// The workflow it runs.
+    pub workflow: WorkflowName,
+    /// The version it keeps.
+    pub version: u32,
+    /// Which try of the run, from 1.
+    pub try_number: u32,
+    /// Where it is.
+    pub status: RunStatus,
+    /// Digest of (workflow, requested version, canonical input), for idempotent starts.
+    pub start_digest: [u8; 16],
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// When it began.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// Time of the last commit; no later commit has an earlier one.
+    pub last_time: Timestamp,
+    /// When the run's own timeout strikes, on the wall clock.
+    pub deadline: Option<Timestamp>,
+    /// −100 to 100.
+    pub priority: i32,
+    /// Labels for lists and filters.
+    pub tags: BTreeMap<String, String>,
+    /// How long a finished run is kept.
+    pub retention: Span,
+    /// What it was started with.
+    pub input: Payload,
+    /// What it ended with.
+    pub output: Payload,
+    /// The first failure that counted, index into `failures`.
+    pub error: Option<u32>,
+    /// The wake-up the store holds for this run is never later than this. None once ended.
+    pub armed: Option<Timestamp>,
+    /// Rises with every queueing of any task.
+    pub generation: u32,
+    /// Tasks not yet terminal.
+    pub open_tasks: u32,
+    /// By index in the plan.
+    pub tasks: Vec<TaskState>,
+    /// Labels of workers, referred to by index.
+    pub workers: Vec<String>,
+    /// Failures, referred to by index.
+    pub failures: Vec<Failure>,
+    /// What happened, in order.
+    pub log: Vec<LogEntry>,
+}
+
+/// A task of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskState {
+    /// Where it is.
+    pub phase: TaskPhase,
+    /// The current or last attempt, from 1; 0 before the first.
+    pub attempt: u32,
+    /// Deliveries of the current attempt that were lost before an acknowledgement.
+    pub lost_deliveries: u32,
+    /// When the task was first queued: `timeout.total` counts from here.
+    pub first_queued_at: Option<Timestamp>,
+    /// The evaluated input of the current attempt.
+    pub input: Payload,
+    /// The accepting lease nonce of each accepted attempt that ended (exact repeats are accepted again).
+    pub accepted: Option<(u32, Nonce)>,
+}
+
+/// Where a task is, with what only that phase has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskPhase {
+    /// Waits for its needs.
+    Pending {
+        /// Needs not yet terminal.
+        remaining: u32,
+        /// Whether a need counts as failed.
+        any_failed: bool,
+        /// Whether a need counts as completed.
+        any_completed: bool,
+    },
+    /// Waits for a worker.
+    Queued {
+        /// Since when (first delivery of this attempt).
+        since: Timestamp,
+        /// Of its queue entry.
+        generation: u32,
+    },
+    /// Leased to a worker.
+    Running {
+        /// When the attempt was leased, for people.
+        since: Timestamp,
+        /// The lease.
+        lease: Lease,
+    },
+    /// Waits for its next attempt.
+    Retrying {
+        /// When that is due, on the wall clock.
+        due: Timestamp,
+    },
+    /// Done.
+    Completed {
+        /// Its result.
+        output: Payload,
+    },
+    /// Failed for good.
+    Failed {
+        /// Index into `failures`.
+        failure: u32,
+    },
+    /// Never ran.
+    Skipped {
+        /// Skipped because something upstream counted as failed.
+        counts_as_failed: bool,
+    },
+    /// Stopped by a cancel.
+    Cancelled,
+    /// Ended by a timeout.
+    TimedOut {
+        /// Index into `failures`.
+        failure: u32,
+    },
+}
+
+impl TaskPhase {
+    /// Whether the task has ended.
+    pub fn is_terminal(&self) -> bool {
+        matches!(
+            self,
+            Self::Completed { .. }
+                | Self::Failed { .. }
+                | Self::Skipped { .. }
+                | Self::Cancelled
+                | Self::TimedOut { .. }
+        )
+    }
+
+    /// As users read it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pending { .. } => "pending",
+            Self::Queued { .. } => "queued",
+            Self::Running { .. } => "running",
+            Self::Retrying { .. } => "retrying",
+            Self::Completed { .. } => "completed",
+            Self::Failed { .. } => "failed",
+            Self::Skipped { .. } => "skipped",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut { .. } => "timed_out",
+        }
+    }
+}
+
+/// Who holds an attempt, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Nonce of the commit that leased it: the secret of the token.
+    pub nonce: Nonce,
+    /// Who holds it.
+    pub holder: Holder,
+    /// Label of the worker, index into the run's table.
+    pub worker: u32,
+    /// When it was leased, on the run's partition's lease clock; `timeout.run` counts from here.
+    pub leased_at: LeaseTime,
+    /// Whether the worker is known to have it (set when acknowledged and still running at half the ack window).
+    pub acked: bool,
+    /// The last heartbeat of this attempt, on the lease clock; only kept under `timeout.heartbeat`.
+    pub heartbeat_at: Option<LeaseTime>,
+}
+
+/// What keeps a lease alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Holder {
+    /// A worker session, as long as its record has this epoch and its deadline has not passed.
+    Session {
+        /// The session.
+        id: SessionId,
+        /// The epoch at which it was leased or adopted.
+        epoch: u32,
+    },
+    /// A worker without a session (HTTP claim): until this instant of the run's partition's lease clock.
+    Claim {
+        /// The deadline.
+        deadline: LeaseTime,
+    },
+}

@@ -1,0 +1,298 @@
+//! Layer 2: the store port. One atomic commit of many decisions; each has its compare, the batch has
+//! its sequence. Two families implement it and pass one contract suite (`tests/store_contract`):
+//! [`kv`] (embedded file, and the simulation's memory) and [`redis`].
+//!
+//! Invariants
+//! - A decision is applied whole or not at all; nothing of a refused decision is written.
+//! - A batch whose reply was lost is sent again with the same lane and sequence, and answers as the first time.
+//! - "Not found" is `None`, never an error. An error means: not known whether it happened, unless
+//!   [`StoreError::was_sent`] is false.
+//! - Only `redis/keys.rs` spells a Redis key.
+
+pub mod kv;
+pub mod redis;
+
+use crate::model::commit::{QueueEntry, RunWrite};
+use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::payload::Field;
+use crate::model::time::{LeaseTime, Span, Timestamp};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// The layout version this code reads and writes. Source: migrations/README.md.
+pub const LAYOUT: u32 = 1;
+
+/// Why a verb failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The store is away, slow, read-only or loading. May have happened if `sent`.
+    #[error("the store is unavailable: {message}")]
+    Unavailable {
+        /// What it said.
+        message: String,
+        /// False: provably nothing was written.
+        sent: bool,
+    },
+    /// The store is full; nothing was written.
+    #[error("the store is full: {0}")]
+    Full(String),
+    /// The layout or a record is not one we know; nothing was written.
+    #[error("the store holds something this version cannot read: {0}")]
+    Unreadable(String),
+    /// The sequence is older than what is kept: settle by reading the records.
+    #[error("the batch is older than what the store remembers of its lane")]
+    Forgotten,
+}
+
+impl StoreError {
+    /// Whether the verb may have taken effect.
+    pub fn was_sent(&self) -> bool {
+        match self {
+            Self::Unavailable { sent, .. } => *sent,
+            Self::Full(_) | Self::Unreadable(_) => false,
+            Self::Forgotten => true,
+        }
+    }
+}
+
+/// Result of a verb.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// What was fixed when the store was initialised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Layout version.
+    pub version: u32,
+    /// Number of partitions.
+    pub partitions: u16,
+    /// Names this initialisation of the store (events' cursors carry it).
+    pub epoch: u64,
+}
+
+/// Many decisions, one round trip. At most 128 decisions and 512 KB, or one larger decision alone.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// Incarnation of the lane; random, new for every start of a lane.
+    pub lane: Nonce,
+    /// Rises by one with every batch of this lane, from 1. A repeat has the same number and content.
+    pub sequence: u64,
+    /// Each with the partition of its run. No run occurs twice.
+    pub writes: Vec<(Partition, RunWrite)>,
+}
+
+/// What became of one decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The compare held; everything was written (or, for a check, nothing was to be written).
+    Applied,
+    /// The compare failed: the run is not what it was decided on.
+    Conflict,
+}
+
+/// The first entry of a ready queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueHead {
+    /// Where.
+    pub partition: Partition,
+    /// Of which type.
+    pub task_type: TaskType,
+    /// The lowest score that waits there; none if the queue is empty.
+    pub score: Option<i64>,
+    /// How many wait.
+    pub depth: u64,
+}
+
+/// Reply to a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// In the order of the batch.
+    pub verdicts: Vec<Verdict>,
+    /// Heads of the queues the batch touched (empty on a replayed answer).
+    pub heads: Vec<QueueHead>,
+}
+
+/// A taken entry: in the claimed set until the commit that leases it, or until the claim expires.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// Where.
+    pub partition: Partition,
+    /// Of which type.
+    pub task_type: TaskType,
+    /// What.
+    pub entry: QueueEntry,
+    /// Its place.
+    pub score: i64,
+}
+
+/// What is due in a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticked {
+    /// The store's clock.
+    pub now: Timestamp,
+    /// The partition's lease clock, advanced by at most 2 s since the last tick by anyone.
+    pub lease_now: LeaseTime,
+    /// Runs whose wake-up is due; each was moved 2 s ahead by this call.
+    pub due: Vec<RunId>,
+    /// Finished runs whose retention has passed; each was moved 2 s ahead by this call.
+    pub expired: Vec<RunId>,
+    /// Heads of all non-empty queues.
+    pub heads: Vec<QueueHead>,
+    /// Expired claims that went back to their queues.
+    pub reclaimed: u32,
+}
+
+/// A worker session as the store keeps it, in the partition its id names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRecord {
+    /// Rises with every resume.
+    pub epoch: u32,
+    /// The worker's own label.
+    pub label: String,
+    /// The server that owns it (its boot nonce).
+    pub owner: Nonce,
+    /// Deadline on the partition's lease clock.
+    pub deadline: LeaseTime,
+    /// Set by the reads: the partition's lease clock at that moment.
+    pub lease_now: LeaseTime,
+}
+
+/// A position in a partition's event stream: Redis' `ms-seq`, compared as a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct StreamPosition(pub u64, pub u64);
+
+/// One entry of an event stream: the notes of one commit batch in one partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamEntry {
+    /// Where.
+    pub partition: Partition,
+    /// Its position.
+    pub position: StreamPosition,
+    /// [`crate::model::commit::EventNote`]s, concatenated.
+    pub notes: Bytes,
+}
+
+/// What a partition's event stream holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamBounds {
+    /// Everything at or below this was trimmed.
+    pub trimmed_through: StreamPosition,
+    /// The last entry's position.
+    pub last: StreamPosition,
+}
+
+/// A wake-up between servers: never the truth, only a reason to look earlier than the poll.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hint {
+    /// This queue went from empty to non-empty.
+    Queue(Partition, TaskType),
+    /// Event streams have grown.
+    Events,
+    /// The link was re-made: hints may have been missed.
+    Reconnected,
+}
+
+/// A stored workflow document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredWorkflow {
+    /// Its name.
+    pub name: WorkflowName,
+    /// Its version, from 1.
+    pub version: u32,
+    /// The canonical document (JSON).
+    pub document: Bytes,
+    /// When it was registered.
+    pub created_at: Timestamp,
+}
+
+/// The port.
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// What was fixed when the store was initialised.
+    fn layout(&self) -> Layout;
+
+    /// Partitions that can share one batch: one group on a single Redis or a file, one per partition on a cluster.
+    fn groups(&self) -> Vec<Vec<Partition>> {
+        vec![(0..self.layout().partitions).map(Partition).collect()]
+    }
+
+    /// Subscribes to hints. A lagging receiver loses old ones; that is fine.
+    fn hints(&self) -> tokio::sync::broadcast::Receiver<Hint>;
+
+    /// Can the store take writes now? Used by readiness. Err says why not.
+    async fn check(&self) -> Result<()>;
+
+    /// The records of these runs, prefix included, in order; none where there is none.
+    async fn load(&self, runs: &[(Partition, RunId)]) -> Result<Vec<Option<Bytes>>>;
+
+    /// Stored payload fields of a run, in order.
+    async fn payloads(&self, partition: Partition, run: &RunId, fields: &[Field]) -> Result<Vec<Option<Bytes>>>;
+
+    /// Applies a batch.
+    async fn commit(&self, batch: &Batch) -> Result<Committed>;
+
+    /// Moves up to `max` first entries of each queue to the claimed set, for `claim` long; returns them in order.
+    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>>;
+
+    /// Gives entries back that turned out stale: drops each only if the run's record still has the prefix it was
+    /// judged by (`None`: there is no record); otherwise returns it to its queue.
+    async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()>;
+
+    /// Advances the clocks of these partitions and says what is due; at most `max` runs each.
+    async fn tick(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>>;
+
+    /// Creates or replaces a session if its epoch in the store is `expect` (none: does not exist). The deadline is
+    /// set `lease` from now on the partition's lease clock. False: the epoch differs.
+    async fn put_session(
+        &self,
+        id: &SessionId,
+        record: &SessionRecord,
+        expect: Option<u32>,
+        lease: Span,
+    ) -> Result<bool>;
+
+    /// Renews sessions of one partition; false for each that is gone or has another epoch.
+    async fn renew_sessions(
+        &self,
+        partition: Partition,
+        sessions: &[(SessionId, u32)],
+        lease: Span,
+    ) -> Result<Vec<bool>>;
+
+    /// Reads sessions (of any partitions), in order.
+    async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>>;
+
+    /// Removes a session if it has this epoch.
+    async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()>;
+
+    /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none.
+    async fn read_events(
+        &self,
+        after: &[(Partition, StreamPosition)],
+        max: u32,
+        wait: Span,
+    ) -> Result<Vec<StreamEntry>>;
+
+    /// Bounds of these partitions' streams, in order.
+    async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>>;
+
+    /// Up to `max` runs of a partition created before (`created`, `run`), newest first. None: from the newest.
+    async fn list(
+        &self,
+        partition: Partition,
+        before: Option<(Timestamp, RunId)>,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, RunId)>>;
+
+    /// Stores `document` as the version after the newest, unless the newest equals it byte for byte.
+    /// Returns what is newest now and whether it was made by this call. Safe to repeat.
+    async fn put_workflow(&self, name: &WorkflowName, document: &Bytes) -> Result<(StoredWorkflow, bool)>;
+
+    /// One version, or the newest.
+    async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<Option<StoredWorkflow>>;
+
+    /// Names and newest versions, by name, after `after`.
+    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>>;
+
+    /// Removes a workflow with all versions. False: there was none. (Use by runs is checked by the caller.)
+    async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool>;
+}

@@ -9,11 +9,16 @@
 pub mod command;
 pub mod commit;
 pub mod document;
+<<<<<<< HEAD
 pub mod entropy;
+=======
+pub mod duration;
+>>>>>>> document
 pub mod error;
 pub mod event;
 pub mod expr;
 pub mod ids;
+pub mod json;
 pub mod payload;
 pub mod plan;
 pub mod record;

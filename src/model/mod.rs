@@ -9,11 +9,8 @@
 pub mod command;
 pub mod commit;
 pub mod document;
-<<<<<<< HEAD
 pub mod entropy;
-=======
 pub mod duration;
->>>>>>> document
 pub mod error;
 pub mod event;
 pub mod expr;

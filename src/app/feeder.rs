@@ -26,7 +26,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
             while !inner.draining.is_cancelled() && round(&inner).await {}
         }
     };
-    drop(stopping.run_until_cancelled(feed).await);
+    let _stopped = stopping.run_until_cancelled(feed).await;
 }
 
 /// One take for all types that have both credit and entries. False: nothing was there.

@@ -124,7 +124,7 @@ pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Arc<Ren
 /// Reads the tail while somebody wants it.
 pub(crate) async fn run_tail(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
-    drop(stopping.run_until_cancelled(tail(&inner)).await);
+    let _stopped = stopping.run_until_cancelled(tail(&inner)).await;
 }
 
 async fn tail(inner: &Inner) {

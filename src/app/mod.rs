@@ -54,7 +54,7 @@ impl App {
     ///
     /// # Errors
     /// `store_unavailable` if the store does not answer the first tick.
-    pub async fn start(store: Arc<dyn Store>, options: Options) -> Result<Self, AppError> {
+    pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, AppError> {
         let layout = store.layout();
         let partitions: Vec<_> = (0..layout.partitions).map(crate::model::ids::Partition).collect();
         let first = store.tick(&partitions, 1).await.map_err(store_error)?;

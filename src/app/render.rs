@@ -184,10 +184,10 @@ fn task_view(
             status: a.status,
             worker: a.worker.and_then(|w| state.workers.get(w as usize).cloned()),
             input: budget.value(&task.input, &format!("tasks/{path}/input")),
-            queued_at: a.queued_at,
+            queued_at: Some(a.queued_at),
             started_at: a.started_at,
             ended_at: a.ended_at,
-            error: a.failure.and_then(|f| error_view(state, plan, f)),
+            error: a.error.and_then(|f| error_view(state, plan, f)),
         })
         .collect();
     TaskView { task: path, task_type: task_type(plan, index), status: task.phase.name(), output, error, attempts }

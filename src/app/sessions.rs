@@ -341,7 +341,7 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
             }
         }
     };
-    drop(stopping.run_until_cancelled(keep).await);
+    let _stopped = stopping.run_until_cancelled(keep).await;
 }
 
 /// Renews every session that was heard lately; closes those that are not ours any more.

@@ -25,7 +25,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
             while round(&inner, &partitions).await {}
         }
     };
-    drop(stopping.run_until_cancelled(tick).await);
+    let _stopped = stopping.run_until_cancelled(tick).await;
 }
 
 /// One tick of all partitions. True: there is more that is due.
@@ -76,5 +76,5 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
             }
         }
     };
-    drop(stopping.run_until_cancelled(listen).await);
+    let _stopped = stopping.run_until_cancelled(listen).await;
 }

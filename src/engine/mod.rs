@@ -39,7 +39,6 @@ mod wake;
 use crate::model::command::{Command, Outcome, Refusal};
 use crate::model::commit::EventNote;
 use crate::model::commit::{Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
-use crate::model::event::EventKind;
 use crate::model::ids::{Nonce, Partition, Prefix, SessionId, TaskPath, TaskType};
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, TaskKind, TaskPlan};
@@ -246,8 +245,7 @@ impl<'a> Txn<'a> {
         let event = (new > 0).then(|| EventNote {
             run: run.clone(),
             first: u32::try_from(first).unwrap_or(u32::MAX),
-            count: u16::try_from(new).unwrap_or(u16::MAX),
-            ended: state.log.last().is_some_and(|e| EventKind::ends_run(e.kind)),
+            kinds: state.log.iter().skip(first).map(|e| e.kind).collect(),
         });
         let retain_until =
             state.ended_at.filter(|_| ended).map(|ended_at| Some(ended_at.plus(state.retention)));

@@ -20,7 +20,6 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) run: RunId,
-    pub(super) partition: Partition,
     pub(super) plan: Option<Arc<Plan>>,
     /// Letters with how they were taken.
     pub(super) letters: Vec<(Envelope, Result<Outcome, Refusal>)>,
@@ -108,6 +107,7 @@ pub(super) fn decide(
     let env = Env {
         now: inner.clock.now(),
         lease_now: inner.clock.lease_now(partition),
+        partition,
         nonce: inner.options.entropy.nonce(),
         random: inner.options.entropy.next() as u64,
     };
@@ -129,7 +129,6 @@ pub(super) fn decide(
         let letters = letters.drain(..).map(|l| (l, Err(Refusal::NoRun))).collect();
         return Step::Decided(Box::new(Pending {
             run: run.clone(),
-            partition,
             plan: None,
             letters,
             leased: Vec::new(),
@@ -153,8 +152,8 @@ pub(super) fn decide(
             let confirmed = decision.is_none() && fresh;
             let letters = letters.drain(..).zip(outcomes).collect();
             let plan = Some(plan);
-            let (run, partition) = (run.clone(), partition);
-            Step::Decided(Box::new(Pending { run, partition, plan, letters, leased, handed, decision, confirmed }))
+            let run = run.clone();
+            Step::Decided(Box::new(Pending { run, plan, letters, leased, handed, decision, confirmed }))
         }
         Err(fields) => {
             let mut dispatcher = inner.dispatcher.lock();

@@ -16,6 +16,7 @@ use crate::model::error::ErrorCode;
 use crate::model::ids::{Partition, SessionId};
 use crate::model::json;
 use crate::model::payload::PAYLOAD_MAX;
+use crate::model::run::TaskPhase;
 use crate::model::time::{LeaseTime, Span};
 use crate::model::token::TaskToken;
 use crate::store::SessionRecord;
@@ -25,6 +26,8 @@ use tokio::time::Instant;
 
 /// Tokens that one `Hello` may bring.
 const TOKENS_MAX: usize = 100_000;
+/// Records read at once in a review.
+const REVIEW_MAX: usize = 256;
 /// Characters of a worker's label that are kept.
 const LABEL_MAX: usize = 128;
 
@@ -334,6 +337,7 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
             if now.duration_since(pinged) >= ping_every {
                 pinged = now;
                 inner.dispatcher.lock().ping_all();
+                review(&inner, now).await;
             }
             if now.duration_since(renewed) >= ping_every / 3 {
                 renewed = now;
@@ -342,6 +346,36 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
         }
     };
     let _stopped = stopping.run_until_cancelled(keep).await;
+}
+
+/// Looks whether what workers here have held for long is still theirs: another server may have cancelled the
+/// run or fenced the attempt, and only the one that did so told its own workers.
+async fn review(inner: &Inner, now: Instant) {
+    let flights = inner.dispatcher.lock().long_flights(now, inner.options.ack_within);
+    for some in flights.chunks(REVIEW_MAX) {
+        let tokens: Vec<_> = some.iter().filter_map(|(k, t)| Some((*k, t, own_token(inner, t)?))).collect();
+        let keys: Vec<_> = tokens.iter().map(|(_, _, t)| (t.partition, t.run.clone())).collect();
+        let records = match inner.store.load(&keys).await {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::warn!(%error, "attempts in flight could not be reviewed; trying again");
+                return;
+            }
+        };
+        for ((key, text, token), record) in tokens.into_iter().zip(records) {
+            let state = record.as_ref().map(super::render::decode).transpose();
+            let Ok(state) = state else { continue };
+            let held = match &state {
+                None => false,
+                Some(state) => state.tasks.iter().any(
+                    |t| matches!(&t.phase, TaskPhase::Running { lease, .. } if lease.nonce == token.nonce),
+                ),
+            };
+            if !held {
+                inner.dispatcher.lock().withdraw(key, text);
+            }
+        }
+    }
 }
 
 /// Renews every session that was heard lately; closes those that are not ours any more.

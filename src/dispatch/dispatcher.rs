@@ -290,12 +290,30 @@ impl Dispatcher {
 
     /// An attempt was fenced: the worker that holds it here is told, its credit is free.
     pub fn revoke(&mut self, id: &SessionId, token: &str) {
-        let Some(key) = self.by_id.get(id).copied() else { return };
-        let Some(session) = self.sessions.get_mut(&key) else { return };
-        if session.flights.contains_key(token) {
+        if let Some(key) = self.by_id.get(id).copied() {
+            self.withdraw(key, token);
+        }
+    }
+
+    /// Takes an attempt away from a stream: the worker is told, its credit is free.
+    pub fn withdraw(&mut self, key: SessionKey, token: &str) {
+        if let Some(session) = self.sessions.get(&key)
+            && session.flights.contains_key(token)
+        {
             session.outbox.cancel(token.to_owned());
             self.settle(key, token);
         }
+    }
+
+    /// Attempts that open sessions have held for at least `age`.
+    pub fn long_flights(&self, now: Instant, age: Span) -> Vec<(SessionKey, String)> {
+        let age = age.to_std();
+        let open = self.sessions.iter().filter(|(_, s)| s.id.is_some() && !s.detached);
+        open.flat_map(|(k, s)| {
+            let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
+            long.map(|(token, _)| (*k, token.clone()))
+        })
+        .collect()
     }
 
     /// Looks at what is unacknowledged; `window` is the ack time. Call a few times per window.

@@ -5,7 +5,10 @@ pub mod error;
 pub mod view;
 
 pub use error::AppError;
-use view::{EventFilter, EventItem, Page, Registered, RunFilter, RunView, StartRequest, Started, WorkflowView};
+use view::{
+    EventFilter, EventItem, Page, Registered, RunFilter, RunView, StartRequest, Started, TaskView,
+    ValueAddress, WorkflowView,
+};
 
 use crate::dispatch::message::{AckStatus, Assignment, FromWorker, Hello, TaskOutcome, ToWorker};
 use crate::model::document::Format;
@@ -87,7 +90,11 @@ impl App {
     }
 
     /// One workflow: a version, or the newest.
-    pub async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<WorkflowView, AppError> {
+    pub async fn workflow(
+        &self,
+        name: &WorkflowName,
+        version: Option<u32>,
+    ) -> Result<WorkflowView, AppError> {
         let _ = (name, version);
         unreachable!()
     }
@@ -118,6 +125,23 @@ impl App {
         cursor: Option<&str>,
     ) -> Result<Page<RunView>, AppError> {
         let _ = (filter, limit, cursor);
+        unreachable!()
+    }
+
+    /// The tasks of a run in document order, page by page; `cursor` as in [`RunView::tasks_cursor`].
+    pub async fn tasks(
+        &self,
+        id: &RunId,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Page<TaskView>, AppError> {
+        let _ = (id, limit, cursor);
+        unreachable!()
+    }
+
+    /// One value of a run as JSON text: what [`view::ValueView::Ref`] points at.
+    pub async fn value(&self, id: &RunId, address: &ValueAddress) -> Result<Bytes, AppError> {
+        let _ = (id, address);
         unreachable!()
     }
 

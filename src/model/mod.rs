@@ -13,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod expr;
 pub mod ids;
+pub mod json;
 pub mod payload;
 pub mod plan;
 pub mod record;

@@ -4,14 +4,14 @@ use super::AppError;
 use super::error::store_error;
 use super::hub::Rendered;
 use super::inner::Inner;
-use super::view::{AttemptView, ErrorView, EventView, RunView, TaskView, ValueView};
+use super::view::{AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView};
 use crate::engine::history;
 use crate::events::run_tag;
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::{Partition, Prefix, RunId, TaskPath, TaskType};
 use crate::model::payload::{Field, Payload};
 use crate::model::plan::{Plan, TaskKind};
-use crate::model::run::{RunState, TaskPhase};
+use crate::model::run::{RunState, TaskPhase, TaskState};
 use crate::model::time::Timestamp;
 use crate::model::{json, record};
 use crate::store::{StoreError, StreamEntry};
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Values that one answer may carry; more stand as references.
 const ANSWER_BYTES: usize = 3 << 20;
 /// Tasks in one answer.
-pub(crate) const TASKS_PAGE: usize = 500;
+const TASKS_PAGE: usize = 500;
 
 /// A record as read, decoded.
 pub(crate) fn decode(bytes: &Bytes) -> Result<RunState, AppError> {
@@ -83,13 +83,13 @@ struct Budget<'a> {
 }
 
 impl Budget<'_> {
-    fn value(&mut self, payload: &Payload, name: &str) -> ValueView {
+    fn value(&mut self, payload: &Payload, address: &ValueAddress) -> ValueView {
         let text = text_of(payload, &self.at_hand);
         if text.len() <= self.left {
             self.left -= text.len();
             return ValueView::Json(text);
         }
-        ValueView::Ref { url: format!("/v1/runs/{}/values/{name}", self.run), size: text.len() as u64 }
+        ValueView::Ref { url: address.url(self.run), size: text.len() as u64 }
     }
 }
 
@@ -134,31 +134,65 @@ pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
     }
 }
 
-/// A run, whole: its tasks from `from` on, as many as an answer holds.
-pub(crate) async fn run(inner: &Inner, state: &RunState, from: usize) -> Result<RunView, AppError> {
+/// A run with the first page of its tasks.
+pub(crate) async fn run(inner: &Inner, state: &RunState) -> Result<RunView, AppError> {
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let end = (from + TASKS_PAGE).min(state.tasks.len());
-    let page = state.tasks.get(from..end).unwrap_or_default();
-    let wanted = [&state.input, &state.output].into_iter().chain(page.iter().flat_map(|t| {
+    let mut view = head(state, &plan);
+    let (tasks, at_hand, next) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
+    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
+    view.output = budget.value(&state.output, &ValueAddress::Output);
+    view.input = budget.value(&state.input, &ValueAddress::Input);
+    view.tasks = task_views(state, &plan, 0, tasks, &mut budget);
+    view.tasks_cursor = next;
+    Ok(view)
+}
+
+/// Up to `limit` tasks of a run from the index `from` on.
+pub(crate) async fn tasks(
+    inner: &Inner,
+    state: &RunState,
+    from: usize,
+    limit: usize,
+) -> Result<Page<TaskView>, AppError> {
+    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let (tasks, at_hand, next_cursor) = page(inner, state, from, limit, &[]).await?;
+    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
+    Ok(Page { items: task_views(state, &plan, from, tasks, &mut budget), next_cursor })
+}
+
+/// Some tasks, the values they and `also` need, and where the next ones begin.
+async fn page<'a>(
+    inner: &Inner,
+    state: &'a RunState,
+    from: usize,
+    limit: usize,
+    also: &[&'a Payload],
+) -> Result<(&'a [TaskState], AtHand, Option<String>), AppError> {
+    let end = from.saturating_add(limit).min(state.tasks.len());
+    let tasks = state.tasks.get(from..end).unwrap_or_default();
+    let of_tasks = tasks.iter().flat_map(|t| {
         let output = match &t.phase {
             TaskPhase::Completed { output } => Some(output),
             _ => None,
         };
         std::iter::once(&t.input).chain(output)
-    }));
+    });
+    let wanted = also.iter().copied().chain(of_tasks);
     let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, wanted).await?;
-    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
-    let mut view = head(state, &plan);
-    view.output = budget.value(&state.output, "output");
-    view.input = budget.value(&state.input, "input");
-    for (n, task) in page.iter().enumerate() {
-        let index = (from + n) as u32;
-        if let Some(path) = task_path(&plan, index) {
-            view.tasks.push(task_view(state, &plan, index, path, task, &mut budget));
-        }
-    }
-    view.tasks_cursor = (end < state.tasks.len()).then(|| end.to_string());
-    Ok(view)
+    Ok((tasks, at_hand, (end < state.tasks.len()).then(|| end.to_string())))
+}
+
+fn task_views(
+    state: &RunState,
+    plan: &Plan,
+    from: usize,
+    tasks: &[TaskState],
+    budget: &mut Budget<'_>,
+) -> Vec<TaskView> {
+    let numbered = tasks.iter().enumerate().map(|(n, task)| ((from + n) as u32, task));
+    numbered
+        .filter_map(|(index, task)| Some(task_view(state, plan, index, task_path(plan, index)?, task, budget)))
+        .collect()
 }
 
 fn task_view(
@@ -166,11 +200,11 @@ fn task_view(
     plan: &Plan,
     index: u32,
     path: TaskPath,
-    task: &crate::model::run::TaskState,
+    task: &TaskState,
     budget: &mut Budget<'_>,
 ) -> TaskView {
     let output = match &task.phase {
-        TaskPhase::Completed { output } => budget.value(output, &format!("tasks/{path}/output")),
+        TaskPhase::Completed { output } => budget.value(output, &ValueAddress::TaskOutput(path.clone())),
         _ => ValueView::default(),
     };
     let error = match &task.phase {
@@ -183,7 +217,7 @@ fn task_view(
             number: a.number,
             status: a.status,
             worker: a.worker.and_then(|w| state.workers.get(w as usize).cloned()),
-            input: budget.value(&task.input, &format!("tasks/{path}/input")),
+            input: budget.value(&task.input, &ValueAddress::AttemptInput(path.clone(), a.number)),
             queued_at: Some(a.queued_at),
             started_at: a.started_at,
             ended_at: a.ended_at,
@@ -193,20 +227,22 @@ fn task_view(
     TaskView { task: path, task_type: task_type(plan, index), status: task.phase.name(), output, error, attempts }
 }
 
-/// One value of a run, by the name that a reference gives: `input`, `output`, `tasks/<path>/input|output`.
-pub(crate) async fn value(inner: &Inner, state: &RunState, name: &str) -> Result<Option<Bytes>, AppError> {
+/// One value of a run, as JSON text; none if there is no such value.
+pub(crate) async fn value(
+    inner: &Inner,
+    state: &RunState,
+    address: &ValueAddress,
+) -> Result<Option<Bytes>, AppError> {
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let payload = match name {
-        "input" => Some(&state.input),
-        "output" => Some(&state.output),
-        _ => name.strip_prefix("tasks/").and_then(|rest| rest.rsplit_once('/')).and_then(|(path, which)| {
-            let task = state.tasks.get(plan.index_of(path)? as usize)?;
-            match (which, &task.phase) {
-                ("input", _) => Some(&task.input),
-                ("output", TaskPhase::Completed { output }) => Some(output),
-                _ => None,
-            }
+    let task = |path: &TaskPath| state.tasks.get(plan.index_of(path.as_str())? as usize);
+    let payload = match address {
+        ValueAddress::Input => Some(&state.input),
+        ValueAddress::Output => Some(&state.output),
+        ValueAddress::TaskOutput(path) => task(path).and_then(|t| match &t.phase {
+            TaskPhase::Completed { output } => Some(output),
+            _ => None,
         }),
+        ValueAddress::AttemptInput(path, n) => task(path).filter(|t| *n <= t.attempt).map(|t| &t.input),
     };
     let Some(payload) = payload else { return Ok(None) };
     let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, std::iter::once(payload)).await?;

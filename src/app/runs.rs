@@ -5,7 +5,7 @@ use super::hub::watch_run;
 use super::inner::Inner;
 use super::lane::envelope::{Answer, Ask, Envelope, Reply};
 use super::render;
-use super::view::{Page, RunFilter, RunView, StartRequest, Started};
+use super::view::{Page, RunFilter, RunView, StartRequest, Started, TaskView, ValueAddress};
 use super::{App, AppError};
 use crate::model::command::{Command, Outcome, Start};
 use crate::model::error::{ErrorCode, Fault};
@@ -130,7 +130,7 @@ impl App {
     pub async fn start(&self, request: StartRequest) -> Result<Started, AppError> {
         let (id, answer, created) = start(&self.inner, &request).await?;
         let run = match (request.wait, answer.state) {
-            (None, Some(state)) => render::run(&self.inner, &state, 0).await?,
+            (None, Some(state)) => render::run(&self.inner, &state).await?,
             (wait, _) => self.run(&id, wait).await?,
         };
         Ok(Started { run, created })
@@ -145,14 +145,14 @@ impl App {
     pub async fn run(&self, id: &RunId, wait: Option<Span>) -> Result<RunView, AppError> {
         let Some(wait) = wait else {
             let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
-            return render::run(&self.inner, &state, 0).await;
+            return render::run(&self.inner, &state).await;
         };
         let until = Instant::now() + wait.min(WAIT_MAX).to_std();
         let mut watch = watch_run(&self.inner, id);
         loop {
             let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
             if state.status.is_terminal() || Instant::now() >= until || self.inner.draining.is_cancelled() {
-                return render::run(&self.inner, &state, 0).await;
+                return render::run(&self.inner, &state).await;
             }
             let draining = self.inner.draining.clone();
             tokio::select! {
@@ -164,8 +164,13 @@ impl App {
         }
     }
 
-    /// The tasks of a run from a cursor on, as a run view with only that page.
-    pub async fn run_tasks(&self, id: &RunId, cursor: Option<&str>) -> Result<RunView, AppError> {
+    /// The tasks of a run in document order, page by page; `cursor` as in [`RunView::tasks_cursor`].
+    pub async fn tasks(
+        &self,
+        id: &RunId,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Page<TaskView>, AppError> {
         let from = match cursor {
             None => 0,
             Some(text) => text
@@ -173,15 +178,15 @@ impl App {
                 .map_err(|_| AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out"))?,
         };
         let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
-        render::run(&self.inner, &state, from).await
+        render::tasks(&self.inner, &state, from, limit.clamp(1, 500) as usize).await
     }
 
-    /// One value of a run, as JSON text: `input`, `output`, `tasks/<path>/input`, `tasks/<path>/output`.
-    pub async fn value(&self, id: &RunId, name: &str) -> Result<Bytes, AppError> {
+    /// One value of a run as JSON text: what [`super::view::ValueView::Ref`] points at.
+    pub async fn value(&self, id: &RunId, address: &ValueAddress) -> Result<Bytes, AppError> {
         let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
-        render::value(&self.inner, &state, name)
+        render::value(&self.inner, &state, address)
             .await?
-            .ok_or_else(|| AppError::new(ErrorCode::NotFound, format!("run {id:?} has no value {name:?}")))
+            .ok_or_else(|| AppError::new(ErrorCode::NotFound, format!("run {id:?} has no value {address}")))
     }
 
     /// Runs, newest first. Looks at a bounded number per call; an empty page with a cursor means: go on.
@@ -254,7 +259,7 @@ impl App {
         let answer = ask(&self.inner, id, Command::Cancel { force }).await?;
         answer.outcome.map_err(|r| refusal(&r, id))?;
         match answer.state {
-            Some(state) => render::run(&self.inner, &state, 0).await,
+            Some(state) => render::run(&self.inner, &state).await,
             None => self.run(id, None).await,
         }
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Tasks in one claim.
-const CLAIM_MAX: u32 = 100;
+const CLAIM_MAX: u32 = 1_000;
 /// The longest a claim waits.
 const WAIT_MAX: Span = Span::secs(60);
 
@@ -56,7 +56,7 @@ impl Drop for Open<'_> {
 }
 
 impl App {
-    /// Claims up to `max` tasks (at most 100) for a worker without a session; waits up to `wait` (at most 60 s)
+    /// Claims up to `max` tasks (at most 1,000) for a worker without a session; waits up to `wait` (at most 60 s)
     /// for the first.
     pub async fn claim(
         &self,

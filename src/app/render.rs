@@ -43,13 +43,17 @@ fn field_of(payload: &Payload) -> Option<&Field> {
 /// Payload bytes at hand, by field.
 type AtHand = BTreeMap<Field, Bytes>;
 
+/// The fields that these payloads stand in.
+fn fields_of<'a>(payloads: impl Iterator<Item = &'a Payload>) -> BTreeSet<Field> {
+    payloads.filter_map(field_of).cloned().collect()
+}
+
 async fn fetch(
     inner: &Inner,
     partition: Partition,
     run: &RunId,
-    payloads: impl Iterator<Item = &Payload>,
+    fields: BTreeSet<Field>,
 ) -> Result<AtHand, AppError> {
-    let fields: BTreeSet<Field> = payloads.filter_map(field_of).cloned().collect();
     if fields.is_empty() {
         return Ok(AtHand::new());
     }
@@ -177,7 +181,7 @@ async fn page<'a>(
         };
         std::iter::once(&t.input).chain(output)
     });
-    let wanted = also.iter().copied().chain(of_tasks);
+    let wanted = fields_of(also.iter().copied().chain(of_tasks));
     let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, wanted).await?;
     Ok((tasks, at_hand, (end < state.tasks.len()).then(|| end.to_string())))
 }
@@ -245,7 +249,7 @@ pub(crate) async fn value(
         ValueAddress::AttemptInput(path, n) => task(path).filter(|t| *n <= t.attempt).map(|t| &t.input),
     };
     let Some(payload) = payload else { return Ok(None) };
-    let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, std::iter::once(payload)).await?;
+    let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, fields_of(std::iter::once(payload))).await?;
     Ok(Some(text_of(payload, &at_hand)))
 }
 
@@ -303,7 +307,7 @@ pub(crate) async fn run_events(
     let plan = inner.plans.get(&state.workflow, state.version).await?;
     let entries = state.log.get(next as usize..).unwrap_or_default();
     let page = &entries[..entries.len().min(max)];
-    let wanted = page.iter().filter_map(|e| event_output(&state, e));
+    let wanted = fields_of(page.iter().filter_map(|e| event_output(&state, e)));
     let at_hand = fetch(inner, inner.partition_of(run), run, wanted).await?;
     let events: Vec<_> = page.iter().map(|e| event(&state, &plan, e, &at_hand)).collect();
     Ok(Some(RunPage {
@@ -334,8 +338,8 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
         let state = decode(&record)?;
         let plan = inner.plans.get(&state.workflow, state.version).await?;
         let told = noted.iter().flatten().filter(|n| n.run == run);
-        let wanted: Vec<_> = told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)).collect();
-        let at_hand = fetch(inner, partition, &run, wanted.into_iter()).await?;
+        let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
+        let at_hand = fetch(inner, partition, &run, wanted).await?;
         runs.insert(run, (state, plan, at_hand));
     }
     let rendered = entries.iter().zip(noted).map(|(entry, notes)| {

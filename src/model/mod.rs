@@ -9,10 +9,12 @@
 pub mod command;
 pub mod commit;
 pub mod document;
+pub mod duration;
 pub mod error;
 pub mod event;
 pub mod expr;
 pub mod ids;
+pub mod json;
 pub mod payload;
 pub mod plan;
 pub mod record;

@@ -267,3 +267,6 @@ impl Step<'_> {
         self.log_run(kind, error);
     }
 }
+
+#[cfg(test)]
+mod tests;

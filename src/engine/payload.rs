@@ -47,25 +47,8 @@ pub(super) fn keep(json: Bytes, field: impl FnOnce() -> Field, written: &mut Vec
 
 /// The value behind `steps`, cut out of `json` without copying; none if there is nothing.
 fn walk(json: &Bytes, steps: &[String]) -> Option<Bytes> {
-    let mut at: &[u8] = json;
-    for step in steps {
-        at = child(at, step)?;
-    }
-    Some(json.slice_ref(at))
-}
-
-/// The member of an object or the element of a list that `step` names. Of equal keys the last counts.
-fn child<'a>(json: &'a [u8], step: &str) -> Option<&'a [u8]> {
-    use serde_json::value::RawValue;
-    let raw = if json.trim_ascii_start().first() == Some(&b'[') {
-        let n: usize = step.parse().ok()?;
-        serde_json::from_slice::<Vec<&RawValue>>(json).ok()?.get(n).copied()?
-    } else {
-        let map: std::collections::BTreeMap<std::borrow::Cow<'_, str>, &RawValue> =
-            serde_json::from_slice(json).ok()?;
-        map.get(step).copied()?
-    };
-    Some(raw.get().as_bytes())
+    let value = crate::model::json::walk(json, steps).ok()??;
+    Some(json.slice_ref(value))
 }
 
 #[cfg(test)]

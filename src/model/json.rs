@@ -16,7 +16,7 @@
 mod canonical;
 mod reader;
 
-pub use canonical::{canonical, digest};
+pub use canonical::{canonical, digest, same_number};
 pub use reader::{Reader, SyntaxError, Text, Token};
 
 use std::collections::BTreeMap;
@@ -50,6 +50,14 @@ pub fn utf8(bytes: &[u8]) -> Result<&str, String> {
 /// # Errors
 /// `bytes` are not valid JSON, as far as it was read.
 pub fn walk<'a, S: AsRef<str>>(bytes: &'a [u8], steps: &[S]) -> Result<Option<&'a [u8]>, String> {
+    Ok(locate(bytes, steps)?.and_then(|range| bytes.get(range)))
+}
+
+/// Like [`walk`], but tells where the value stands.
+///
+/// # Errors
+/// `bytes` are not valid JSON, as far as it was read.
+pub fn locate<S: AsRef<str>>(bytes: &[u8], steps: &[S]) -> Result<Option<Range<usize>>, String> {
     let mut at = trim(bytes, 0..bytes.len());
     for step in steps {
         let step = step.as_ref();
@@ -77,7 +85,25 @@ pub fn walk<'a, S: AsRef<str>>(bytes: &'a [u8], steps: &[S]) -> Result<Option<&'
             None => return Ok(None),
         }
     }
-    Ok(bytes.get(at))
+    Ok(Some(at))
+}
+
+/// How deep arrays and objects are nested in a valid JSON text.
+pub fn depth(bytes: &[u8]) -> usize {
+    let (mut i, mut depth, mut deepest) = (0, 0usize, 0);
+    while let Some(byte) = bytes.get(i) {
+        match byte {
+            b'"' => i = skip_string(bytes, i).map_or(bytes.len(), |end| end - 1),
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        i += 1;
+    }
+    deepest
 }
 
 /// Many paths into one value, looked up in one pass over each container on the way.

@@ -16,6 +16,7 @@ pub mod event;
 pub mod expr;
 pub mod ids;
 pub mod json;
+mod nearest;
 pub mod payload;
 pub mod plan;
 pub mod record;

@@ -109,7 +109,7 @@ fn string(text: Text<'_>, out: &mut Vec<u8>) {
 }
 
 /// `-`, the digits without zeros at either end, and the power of ten they are multiplied by.
-pub(crate) fn number(token: &str) -> Vec<u8> {
+fn number(token: &str) -> Vec<u8> {
     let (negative, rest) = match token.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, token),
@@ -138,4 +138,9 @@ pub(crate) fn number(token: &str) -> Vec<u8> {
         out.push_str(&exponent.to_string());
     }
     out.into_bytes()
+}
+
+/// Whether two number tokens are the same decimal value.
+pub fn same_number(a: &str, b: &str) -> bool {
+    number(a) == number(b)
 }

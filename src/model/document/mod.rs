@@ -88,3 +88,9 @@ fn in_order(mut faults: Vec<Fault>) -> Vec<Fault> {
     }
     faults
 }
+
+/// The tree of a JSON text.
+#[cfg(test)]
+pub(crate) fn test_node(json: &str) -> Node {
+    load::load(json.as_bytes(), Format::Json).unwrap()
+}

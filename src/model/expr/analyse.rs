@@ -51,7 +51,10 @@ fn part(
 ) -> Option<Compiled> {
     let mut rewriter = Rewriter { tokens, names, lookups, faults, out: String::new(), vars: Vec::new() };
     if rewriter.is_variable(0) {
-        let (path, end) = rewriter.path(0)?;
+        let Some((path, end)) = rewriter.path(0) else {
+            rewriter.rewrite(1, tokens.len());
+            return None;
+        };
         let inside = match &tokens[end..] {
             [] => return Some(Compiled::Path(rewriter.lookups.add(path))),
             [pipe, name, open, inside @ .., close]

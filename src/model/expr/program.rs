@@ -153,7 +153,11 @@ impl Program {
                 Err(e) => invalid(e),
             });
         }
-        let value = self.expression.eval(Value::from_object(Vars(values))).map_err(|e| explain(&e))?;
+        // The evaluator is known to panic on some overflows in checked builds; a run must not take a server along.
+        let eval = std::panic::AssertUnwindSafe(|| self.expression.eval(Value::from_object(Vars(values))));
+        let value = std::panic::catch_unwind(eval)
+            .map_err(|_| failed("the expression could not be evaluated"))?
+            .map_err(|e| explain(&e))?;
         if value.is_undefined() {
             return Err(failed("the expression has no value (an 'if' without 'else', or an empty list's first item?)"));
         }
@@ -398,4 +402,19 @@ pub(super) fn to_text(value: &Value, out: &mut Vec<u8>) -> Result<(), ExprError>
         kind => return Err(failed(format!("{kind} cannot stand inside text"))),
     }
     Ok(())
+}
+
+/// Listed filters, tests and functions that the environment does not have.
+#[cfg(test)]
+pub(super) fn missing_builtins() -> Vec<String> {
+    let has = |kind: &str, name: &str| {
+        let source = format!("'{name}' is {kind}");
+        ENVIRONMENT.compile_expression_owned(source).and_then(|e| e.eval(())).is_ok_and(|v| v.is_true())
+    };
+    let mut missing: Vec<String> = Vec::new();
+    missing.extend(FILTERS.iter().filter(|name| !has("filter", name)).map(|n| (*n).to_owned()));
+    missing.extend(TESTS.iter().filter(|name| !has("test", name)).map(|n| (*n).to_owned()));
+    let globals: Vec<&str> = ENVIRONMENT.globals().map(|(name, _)| name).collect();
+    missing.extend(FUNCTIONS.iter().filter(|name| !globals.contains(name)).map(|n| (*n).to_owned()));
+    missing
 }

@@ -5,7 +5,7 @@
 //! matched in linear time, so look-around and back-references are refused.
 
 use crate::model::error::Fault;
-use crate::model::json;
+use crate::model::json::{self, Reader, SyntaxError, Token};
 use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 const PATTERN_SIZE: usize = 1 << 20;
 /// The validator recurses with the value; what is nested deeper is checked on a deep stack.
 const SHALLOW: usize = 24;
+/// Deepest schema: as deep as a document may be.
+const DEEPEST: usize = 16 + json::MAX_DEPTH;
 /// Most faults of one input that are told.
 const MAX_FAULTS: usize = 100;
 /// Longest message of a fault, in characters.
@@ -30,7 +32,7 @@ pub struct InputSchema {
 impl InputSchema {
     /// Compiles a schema (JSON text). `Err` says what is wrong with it.
     pub(crate) fn compile(schema: &[u8]) -> Result<Self, String> {
-        let schema: Value = serde_json::from_slice(schema).map_err(|e| e.to_string())?;
+        let schema = value(schema)?;
         if !schema.is_object() && !schema.is_boolean() {
             return Err("a JSON Schema is an object".to_owned());
         }
@@ -60,9 +62,9 @@ impl InputSchema {
     }
 
     fn check_here(&self, input: &[u8]) -> Vec<Fault> {
-        let input: Value = match serde_json::from_slice(input) {
+        let input = match value(input) {
             Ok(input) => input,
-            Err(e) => return vec![Fault { path: String::new(), line: None, message: e.to_string() }],
+            Err(message) => return vec![Fault { path: String::new(), line: None, message }],
         };
         let mut faults: Vec<Fault> = self
             .validator
@@ -73,6 +75,44 @@ impl InputSchema {
         faults.sort();
         faults
     }
+}
+
+/// The validator's view of a JSON text.
+fn value(json: &[u8]) -> Result<Value, String> {
+    let text = json::utf8(json)?;
+    let mut reader = Reader::new(text, DEEPEST);
+    match reader.next().map_err(|e| e.describe(text))? {
+        Some(first) => read(first, &mut reader).map_err(|e| e.describe(text)),
+        None => Ok(Value::Null),
+    }
+}
+
+fn read<'a>(token: Token<'a>, reader: &mut Reader<'a>) -> Result<Value, SyntaxError> {
+    Ok(match token {
+        Token::Null | Token::ArrayEnd | Token::ObjectEnd => Value::Null,
+        Token::Bool(b) => Value::Bool(b),
+        Token::Number(token) => {
+            let beyond = if token.starts_with('-') { f64::MIN } else { f64::MAX };
+            token.parse().map_or_else(|_| Value::from(beyond), Value::Number)
+        }
+        Token::String(text) | Token::Key(text) => Value::String(text.lossy().into_owned()),
+        Token::ArrayStart => {
+            let mut items = Vec::new();
+            while let Some(item) = reader.next()?.filter(|t| *t != Token::ArrayEnd) {
+                items.push(read(item, reader)?);
+            }
+            Value::Array(items)
+        }
+        Token::ObjectStart => {
+            let mut map = serde_json::Map::new();
+            while let Some(Token::Key(key)) = reader.next()? {
+                if let Some(first) = reader.next()? {
+                    map.insert(key.lossy().into_owned(), read(first, reader)?);
+                }
+            }
+            Value::Object(map)
+        }
+    })
 }
 
 fn cut(message: &str) -> String {

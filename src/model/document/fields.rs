@@ -77,12 +77,11 @@ impl<'n> Fields<'n> {
 
     pub(super) fn boolean(&self, key: &str, faults: &mut Faults) -> Option<bool> {
         let node = self.get(key)?;
-        match &node.kind {
-            Kind::Bool(b) => Some(*b),
-            _ => {
-                faults.wrong(&self.path(key), node, "true or false");
-                None
-            }
+        if let Kind::Bool(b) = &node.kind {
+            Some(*b)
+        } else {
+            faults.wrong(&self.path(key), node, "true or false");
+            None
         }
     }
 
@@ -95,19 +94,16 @@ impl<'n> Fields<'n> {
     ) -> Option<i64> {
         let node = self.get(key)?;
         let (from, to) = (range.start(), range.end());
-        match &node.kind {
-            Kind::Number(token) => {
-                let value = token.parse::<i64>().ok().filter(|n| range.contains(n));
-                if value.is_none() {
-                    let message = format!("must be a whole number from {from} to {to}, but is {token}");
-                    faults.add(&self.path(key), node.at(), message);
-                }
-                value
+        if let Kind::Number(token) = &node.kind {
+            let value = token.parse::<i64>().ok().filter(|n| range.contains(n));
+            if value.is_none() {
+                let message = format!("must be a whole number from {from} to {to}, but is {token}");
+                faults.add(&self.path(key), node.at(), message);
             }
-            _ => {
-                faults.wrong(&self.path(key), node, &format!("a whole number from {from} to {to}"));
-                None
-            }
+            value
+        } else {
+            faults.wrong(&self.path(key), node, &format!("a whole number from {from} to {to}"));
+            None
         }
     }
 
@@ -124,18 +120,15 @@ impl<'n> Fields<'n> {
         } else {
             format!("a number of at least {}", range.start())
         };
-        match &node.kind {
-            Kind::Number(token) => {
-                let value = token.parse::<f64>().ok().filter(|n| range.contains(n));
-                if value.is_none() {
-                    faults.add(&self.path(key), node.at(), format!("must be {wanted}, but is {token}"));
-                }
-                value
+        if let Kind::Number(token) = &node.kind {
+            let value = token.parse::<f64>().ok().filter(|n| range.contains(n));
+            if value.is_none() {
+                faults.add(&self.path(key), node.at(), format!("must be {wanted}, but is {token}"));
             }
-            _ => {
-                faults.wrong(&self.path(key), node, &wanted);
-                None
-            }
+            value
+        } else {
+            faults.wrong(&self.path(key), node, &wanted);
+            None
         }
     }
 

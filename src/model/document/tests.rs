@@ -1,3 +1,5 @@
+#![allow(clippy::format_collect, reason = "documents of many lines read best like this")]
+
 use super::*;
 use crate::model::expr::Root;
 use crate::model::plan::{RetryPolicy, TaskKind, Timeouts, When};

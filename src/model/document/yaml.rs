@@ -128,7 +128,8 @@ impl Loader {
                             line,
                         )?;
                     }
-                    return self.key(key, line);
+                    self.key(key, line);
+                    return Ok(());
                 }
                 let kind = scalar(value, style, tag.as_deref(), line)?;
                 self.done(Node { line: line as u32, kind }, anchor, before, line)
@@ -152,11 +153,10 @@ impl Loader {
         self.open.last().is_some_and(|o| matches!(o.node.kind, Kind::Map(_)) && o.key.is_none())
     }
 
-    fn key(&mut self, key: String, line: usize) -> Result<(), Fault> {
+    fn key(&mut self, key: String, line: usize) {
         if let Some(open) = self.open.last_mut() {
             open.key = Some((key, line as u32));
         }
-        Ok(())
     }
 
     fn start(
@@ -221,10 +221,11 @@ impl Loader {
         // Paid for before it is copied: a bomb must not be built first.
         self.spent.add(anchored.cost, line)?;
         if self.wants_key() {
-            return match &node.kind {
-                Kind::String(key) | Kind::Number(key) => self.key(key.clone(), line),
-                _ => Err(fault(line, KEY_FORM.to_owned())),
+            let (Kind::String(key) | Kind::Number(key)) = &node.kind else {
+                return Err(fault(line, KEY_FORM.to_owned()));
             };
+            self.key(key.clone(), line);
+            return Ok(());
         }
         let copy = Node { line: line as u32, kind: node.kind.clone() };
         self.done(copy, 0, before, line)

@@ -32,12 +32,11 @@ struct Group {
 impl Lookups {
     /// Adds a path; returns its number.
     pub(super) fn add(&mut self, path: Path) -> usize {
-        let group = match self.groups.iter().position(|g| g.root == path.root) {
-            Some(group) => group,
-            None => {
-                self.groups.push(Group { root: path.root.clone(), paths: json::Paths::default() });
-                self.groups.len() - 1
-            }
+        let group = if let Some(group) = self.groups.iter().position(|g| g.root == path.root) {
+            group
+        } else {
+            self.groups.push(Group { root: path.root.clone(), paths: json::Paths::default() });
+            self.groups.len() - 1
         };
         let before = self.groups[group].paths.len();
         let slot = self.groups[group].paths.add(&path.steps);

@@ -202,7 +202,7 @@ impl Applied<'_> {
                 let here = child(pointer, key);
                 match (key.as_str(), value) {
                     ("$ref", Value::String(target)) => {
-                        next.extend(target.strip_prefix('#').map(percent_decoded))
+                        next.extend(target.strip_prefix('#').map(percent_decoded));
                     }
                     ("not" | "if" | "then" | "else", _) => next.push(here),
                     ("allOf" | "anyOf" | "oneOf", Value::Array(items)) => {

@@ -1,3 +1,5 @@
+#![allow(clippy::format_collect, reason = "documents of many lines read best like this")]
+
 use super::*;
 use crate::model::document::{Kind, Node};
 use crate::model::error::Fault;

@@ -54,7 +54,9 @@ impl<'n> Fields<'n> {
             if later.contains(&key) {
                 faults.add(&join(path, key), at, format!("'{key}' is not supported yet"));
             } else if !known.contains(&key) {
-                let hint = did_you_mean(key, known.iter().chain(later).copied());
+                let few = faults.0.len() < super::MAX_FAULTS;
+                let hint =
+                    if few { did_you_mean(key, known.iter().chain(later).copied()) } else { String::new() };
                 let merge = if key == "<<" { "; merge keys are not part of YAML 1.2" } else { "" };
                 faults.add(&join(path, key), at, format!("unknown key {}{hint}{merge}", shown(key)));
             }

@@ -499,6 +499,32 @@ fn the_limits_of_a_document_hold() {
 }
 
 #[test]
+fn what_would_not_fit_once_stored_is_refused_at_once() {
+    let text = format!("name: w\ntasks: {{ t: {{ type: a, input: '{}' }} }}", "\"".repeat(600_000));
+    has(&faults(&text), ":0: as JSON, the document comes to 12000");
+}
+
+#[test]
+fn faults_without_end_are_told_in_time() {
+    let needs = (0..60_000).map(|n| format!("u{n}")).collect::<Vec<_>>().join(",");
+    let tasks: String = (0..999).map(|i| format!("  t{i}: {{ type: a }}\n")).collect();
+    let found = faults(&format!("name: w\ntasks:\n{tasks}  x: {{ type: a, needs: [{needs}] }}\n"));
+    assert_eq!(found.len(), 1_001);
+    // Every task needs all others: one circle after the other.
+    let all = (0..300).map(|n| format!("t{n}")).collect::<Vec<_>>();
+    let tasks: String = all
+        .iter()
+        .map(|t| {
+            let others: Vec<&str> = all.iter().filter(|o| *o != t).map(String::as_str).collect();
+            format!("  {t}: {{ type: a, needs: [{}] }}\n", others.join(","))
+        })
+        .collect();
+    let found = faults(&format!("name: w\ntasks:\n{tasks}"));
+    assert_eq!(found.len(), 150);
+    has(&found, "tasks.t0.needs:3: the needs go in a circle: t0 → t1 → t0");
+}
+
+#[test]
 fn a_chain_of_a_thousand_tasks_is_read() {
     let tasks: String = (0..1_000)
         .map(|i| match i {

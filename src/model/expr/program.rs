@@ -6,6 +6,7 @@ use crate::model::json::{self, MAX_DEPTH, Reader, Token};
 use indexmap::IndexMap;
 use minijinja::value::{Object, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior, Value};
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 /// Work one evaluation may do: about one per instruction, per item gone through and per 64 bytes made.
@@ -130,10 +131,16 @@ pub(super) struct Var {
 }
 
 /// A compiled expression.
-#[derive(Debug)]
 pub(super) struct Program {
     expression: Expression<'static, 'static>,
     vars: Vec<Var>,
+}
+
+impl fmt::Debug for Program {
+    /// Without the environment, which all programs share.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("vars", &self.vars).finish_non_exhaustive()
+    }
 }
 
 impl Program {

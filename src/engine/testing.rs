@@ -105,7 +105,7 @@ pub(super) struct World {
     pub(super) retain_until: Option<Timestamp>,
 }
 
-struct AtHand<'a>(&'a World);
+pub(super) struct AtHand<'a>(&'a World);
 
 impl Payloads for AtHand<'_> {
     fn get(&self, field: &Field) -> Option<Bytes> {
@@ -133,6 +133,11 @@ impl World {
             revoked: Vec::new(),
             retain_until: None,
         }
+    }
+
+    /// The payloads the engine may see.
+    pub(super) fn source(&self) -> AtHand<'_> {
+        AtHand(self)
     }
 
     /// A world in which the run has been started.
@@ -168,7 +173,7 @@ impl World {
             nonce: Nonce(nonce),
             random: self.random,
         };
-        let source = AtHand(self);
+        let source = self.source();
         let mut txn = match (&self.state, self.prefix) {
             (Some(state), Some(prefix)) => Txn::existing(&self.plan, state, prefix, &source, env),
             _ => Txn::absent(&self.plan, &source, env),
@@ -239,13 +244,17 @@ impl World {
         }
     }
 
+    fn path(&self, i: u32) -> TaskPath {
+        TaskPath::from(&self.plan.tasks[i as usize].id)
+    }
+
     pub(super) fn generation(&self, i: u32) -> Option<u32> {
         queued(&self.run().tasks[i as usize])
     }
 
     pub(super) fn lease_command(&self, i: u32, holder: Holder) -> Command {
         let generation = self.generation(i).unwrap_or(0);
-        Command::Lease(LeaseTask { path: path(i), generation, holder, worker: "w1".into() })
+        Command::Lease(LeaseTask { path: self.path(i), generation, holder, worker: "w1".into() })
     }
 
     /// Leases a queued task to session 1 at epoch 1.
@@ -266,7 +275,7 @@ impl World {
 
     pub(super) fn key(&self, i: u32) -> AttemptKey {
         let attempt = self.run().tasks[i as usize].attempt;
-        AttemptKey { path: path(i), attempt, nonce: self.held(i).unwrap().nonce }
+        AttemptKey { path: self.path(i), attempt, nonce: self.held(i).unwrap().nonce }
     }
 
     pub(super) fn complete(&mut self, i: u32) {

@@ -1,5 +1,5 @@
 use crate::engine::testing::{World, chain, failure, path, plan, session, start};
-use crate::engine::{Stop, Txn, history, limits};
+use crate::engine::{Payloads, Stop, Txn, history, limits};
 use crate::model::command::{
     AttemptKey, Command, LeaseTask, Outcome, Refusal, RejectedValue, ReportedFailure, Start,
 };
@@ -307,6 +307,14 @@ fn a_refused_command_does_not_disturb_what_is_folded_with_it() {
     assert_eq!(w.run().status, RunStatus::Completed);
 }
 
+struct Nothing;
+
+impl Payloads for Nothing {
+    fn get(&self, _: &Field) -> Option<Bytes> {
+        None
+    }
+}
+
 #[test]
 fn the_input_of_a_leased_task_is_null_without_a_template() {
     let mut w = World::started(chain(1));
@@ -318,12 +326,6 @@ fn the_input_of_a_leased_task_is_null_without_a_template() {
         nonce: Nonce([1; 16]),
         random: 0,
     };
-    struct Nothing;
-    impl crate::engine::Payloads for Nothing {
-        fn get(&self, _: &Field) -> Option<Bytes> {
-            None
-        }
-    }
     let prefix = crate::model::ids::Prefix::new(1, Nonce([1; 16]));
     let txn = Txn::existing(&w.plan, w.run(), prefix, &Nothing, env);
     assert_eq!(txn.input_of(&path(0)).as_deref(), Ok(&b"null"[..]));

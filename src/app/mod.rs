@@ -5,7 +5,9 @@ pub mod error;
 pub mod view;
 
 pub use error::AppError;
-use view::{EventFilter, EventItem, Page, Registered, RunFilter, RunView, StartRequest, Started, WorkflowView};
+use view::{
+    EventFilter, EventItem, Page, Registered, RunFilter, RunView, StartRequest, Started, WorkflowView,
+};
 
 use crate::dispatch::message::{AckStatus, Assignment, FromWorker, Hello, TaskOutcome, ToWorker};
 use crate::model::document::Format;
@@ -87,7 +89,11 @@ impl App {
     }
 
     /// One workflow: a version, or the newest.
-    pub async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<WorkflowView, AppError> {
+    pub async fn workflow(
+        &self,
+        name: &WorkflowName,
+        version: Option<u32>,
+    ) -> Result<WorkflowView, AppError> {
         let _ = (name, version);
         unreachable!()
     }

@@ -225,7 +225,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn load(&self, runs: &[(Partition, RunId)]) -> Result<Vec<Option<Bytes>>>;
 
     /// Stored payload fields of a run, in order.
-    async fn payloads(&self, partition: Partition, run: &RunId, fields: &[Field]) -> Result<Vec<Option<Bytes>>>;
+    async fn payloads(
+        &self,
+        partition: Partition,
+        run: &RunId,
+        fields: &[Field],
+    ) -> Result<Vec<Option<Bytes>>>;
 
     /// Applies a batch.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;

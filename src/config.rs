@@ -241,7 +241,7 @@ impl Checked<'_> {
             );
             SocketAddr::from(([127, 0, 0, 1], 0))
         });
-        let drain = self.duration("server", "drain", Duration::from_secs(600));
+        let drain = self.duration("server", "drain", Duration::from_mins(10));
         let url = self.text("store", "url");
         let data = PathBuf::from(self.text("store", "data"));
         if url == "embedded" && data.as_os_str().is_empty() {
@@ -257,9 +257,9 @@ impl Checked<'_> {
             Store::Redis { url }
         };
         let workers = Workers {
-            lease: self.duration("workers", "lease", Duration::from_secs(3_600)),
-            ack: self.duration("workers", "ack", Duration::from_secs(600)),
-            ping: self.duration("workers", "ping", Duration::from_secs(600)),
+            lease: self.duration("workers", "lease", Duration::from_hours(1)),
+            ack: self.duration("workers", "ack", Duration::from_mins(10)),
+            ping: self.duration("workers", "ping", Duration::from_mins(10)),
         };
         if workers.ping * 2 > workers.lease {
             self.fault(
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn durations_are_whole_numbers_with_units_in_order() {
-        assert_eq!(parse_duration("1h30m"), Some(Duration::from_secs(5_400)));
+        assert_eq!(parse_duration("1h30m"), Some(Duration::from_mins(90)));
         assert_eq!(parse_duration("1m2s3ms"), Some(Duration::from_millis(62_003)));
         for bad in ["", "10", "s", "1.5s", "-1s", "1s1m", "1s1s", "1 s", "99999999999999999999s", "1d"] {
             assert_eq!(parse_duration(bad), None, "{bad:?}");

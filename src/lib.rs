@@ -26,7 +26,14 @@ pub mod store;
 pub mod telemetry;
 
 /// The wire types of `proto/downbeat/v1`, generated at build time.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated code")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
 pub mod proto {
     /// Version 1.
     pub mod v1 {

@@ -118,7 +118,7 @@ mod tests {
             7
         });
         life.stop();
-        assert!(life.ended(Duration::from_secs(60)).await);
+        assert!(life.ended(Duration::from_mins(1)).await);
         assert_eq!(task.await.unwrap(), 7);
     }
 

@@ -29,8 +29,6 @@
 
 mod link;
 mod session;
-#[cfg(test)]
-mod tests;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;

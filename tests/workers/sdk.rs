@@ -1,147 +1,17 @@
-//! The worker against a scripted server: a test says what the server hears and says, message by message.
+//! The SDK's worker against a scripted server.
 
-use super::{Task, TaskError, Worker, WorkerBuilder, WorkerError, WorkerHandle};
-use crate::proto::v1 as pb;
-use crate::proto::v1::result::Outcome;
-use crate::proto::v1::server_message::Message as FromServer;
-use crate::proto::v1::worker_message::Message as ToServer;
-use crate::proto::v1::worker_service_server::{WorkerService, WorkerServiceServer};
+use super::script::{PATIENCE, next, server};
 use bytes::Bytes;
+use downbeat::client::worker::{Task, TaskError, Worker, WorkerBuilder, WorkerError, WorkerHandle};
+use downbeat::proto::v1 as pb;
+use downbeat::proto::v1::result::Outcome;
+use downbeat::proto::v1::server_message::Message as FromServer;
+use downbeat::proto::v1::worker_message::Message as ToServer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc};
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Request, Response, Status, Streaming};
-
-/// A whole test must end within this.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// One stream as the test holds it.
-struct Stream {
-    said: Streaming<pb::WorkerMessage>,
-    say: mpsc::Sender<Result<pb::ServerMessage, Status>>,
-}
-
-impl Stream {
-    async fn hear(&mut self) -> ToServer {
-        let message =
-            tokio::time::timeout(PATIENCE, self.said.message()).await.expect("the worker is silent");
-        message.expect("the stream broke").expect("the worker closed").message.expect("an empty message")
-    }
-
-    async fn hello(&mut self) -> pb::Hello {
-        match self.hear().await {
-            ToServer::Hello(hello) => hello,
-            other => panic!("expected Hello, got {other:?}"),
-        }
-    }
-
-    /// Results up to `count`, with acknowledgements and heartbeats read over.
-    async fn results(&mut self, count: usize) -> Vec<pb::Result> {
-        let mut results = Vec::new();
-        while results.len() < count {
-            if let ToServer::Results(batch) = self.hear().await {
-                results.extend(batch.results);
-            }
-        }
-        assert_eq!(results.len(), count, "more results than expected");
-        results
-    }
-
-    async fn say(&self, message: FromServer) {
-        self.say.send(Ok(pb::ServerMessage { message: Some(message) })).await.expect("the worker hung up");
-    }
-
-    async fn welcome(&self, session: &str, valid: &[&str]) {
-        self.say(FromServer::Welcome(pb::Welcome {
-            session: session.into(),
-            lease_ms: 10_000,
-            ack_ms: 2_000,
-            ping_ms: 3_000,
-            subscriptions: Vec::new(),
-            valid_tokens: valid.iter().map(|t| (*t).to_owned()).collect(),
-        }))
-        .await;
-    }
-
-    async fn assign(&self, task_type: &str, tokens: &[&str]) {
-        let assignments = tokens
-            .iter()
-            .map(|token| pb::Assignment {
-                token: (*token).to_owned(),
-                run: "r".into(),
-                task: "t".into(),
-                attempt: 1,
-                r#type: task_type.into(),
-                input: Bytes::from(format!("\"{token}\"")),
-                ..pb::Assignment::default()
-            })
-            .collect();
-        self.say(FromServer::Assign(pb::Assignments { assignments })).await;
-    }
-
-    async fn accept(&self, tokens: impl IntoIterator<Item = String>) {
-        let acks = tokens
-            .into_iter()
-            .map(|token| pb::ResultAck {
-                token,
-                status: pb::result_ack::Status::Accepted.into(),
-                message: String::new(),
-            })
-            .collect();
-        self.say(FromServer::ResultAcks(pb::ResultAcks { acks })).await;
-    }
-
-    /// Answers a drain: credit 0 and then the word itself.
-    async fn drained(&mut self, types: usize) {
-        for _ in 0..types {
-            match self.hear().await {
-                ToServer::Credit(credit) => {
-                    assert_eq!(credit.credit, 0);
-                    self.say(FromServer::CreditAck(credit)).await;
-                }
-                other => panic!("expected Credit, got {other:?}"),
-            }
-        }
-        assert!(matches!(self.hear().await, ToServer::Drain(_)));
-    }
-}
-
-struct Script(mpsc::Sender<Stream>);
-
-#[tonic::async_trait]
-impl WorkerService for Script {
-    type ConnectStream = ReceiverStream<Result<pb::ServerMessage, Status>>;
-
-    async fn connect(
-        &self,
-        request: Request<Streaming<pb::WorkerMessage>>,
-    ) -> Result<Response<Self::ConnectStream>, Status> {
-        let (say, rx) = mpsc::channel(64);
-        let stream = Stream { said: request.into_inner(), say };
-        self.0.send(stream).await.map_err(|_| Status::permission_denied("the script is over"))?;
-        Ok(Response::new(ReceiverStream::new(rx)))
-    }
-}
-
-/// A server whose streams come out of the returned channel, and its address.
-async fn server() -> (String, mpsc::Receiver<Stream>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let (tx, rx) = mpsc::channel(8);
-    let service = WorkerServiceServer::new(Script(tx));
-    tokio::spawn(
-        tonic::transport::Server::builder()
-            .add_service(service)
-            .serve_with_incoming(TcpListenerStream::new(listener)),
-    );
-    (format!("http://{address}"), rx)
-}
-
-async fn next(streams: &mut mpsc::Receiver<Stream>) -> Stream {
-    tokio::time::timeout(PATIENCE, streams.recv()).await.expect("the worker does not connect").unwrap()
-}
+use tokio::sync::Semaphore;
+use tonic::Status;
 
 type Run = tokio::task::JoinHandle<Result<(), WorkerError>>;
 
@@ -466,4 +336,39 @@ fn a_worker_that_cannot_work_is_not_built() {
     assert!(matches!(refused(Worker::builder(url).handle("x", 0, echo)), WorkerError::Handlers(_)));
     let twice = Worker::builder(url).handle("x", 1, echo).handle("x", 1, echo);
     assert_eq!(refused(twice), WorkerError::Handlers("x has two handlers".into()));
+}
+
+#[tokio::test]
+async fn many_quick_tasks_are_each_done_once_whether_or_not_they_get_a_task_of_their_own() {
+    let (url, mut streams) = server().await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&calls);
+    let (_handle, _run) = run(Worker::builder(url).handle("quick", 100, move |task: Task| {
+        seen.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if task.input().ends_with(b"7\"") {
+                // Not ready at once, in the middle of those that are.
+                tokio::task::yield_now().await;
+            }
+            Ok(task.input().clone())
+        }
+    }));
+    let mut stream = next(&mut streams).await;
+    stream.hello().await;
+    stream.welcome("s", &[]).await;
+    for round in 0..20 {
+        let names: Vec<_> = (0..100).map(|n| format!("{round}-{n}")).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        stream.assign("quick", &names).await;
+        let results = stream.results(100).await;
+        let mut expected = names.clone();
+        expected.sort_unstable();
+        assert_eq!(tokens(&results), expected);
+        for result in &results {
+            let json = Bytes::from(format!("\"{}\"", result.token));
+            assert_eq!(result.outcome, Some(Outcome::Completed(json)));
+        }
+        stream.accept(names.into_iter().map(str::to_owned)).await;
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 2_000);
 }

@@ -20,6 +20,7 @@ pub mod client;
 pub mod config;
 pub mod dispatch;
 pub mod engine;
+pub mod events;
 pub mod lifecycle;
 pub mod model;
 pub mod store;

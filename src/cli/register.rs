@@ -3,6 +3,8 @@
 use super::http::Payload;
 use super::output::{self, Style, text};
 use super::{Client, Failure, Outcome, http};
+use crate::model::document::{Format, parse};
+use crate::model::error::{ErrorCode, Fault};
 use ::http::{Method, StatusCode};
 use bytes::Bytes;
 use http::encode;
@@ -73,21 +75,18 @@ pub(super) fn is_json(file: &Path) -> bool {
     file.extension().is_some_and(|e| e.eq_ignore_ascii_case("json"))
 }
 
-/// Only the name: everything else is for the server to judge, so that there is one judge.
+/// The document's own name, which is also its address. A document with faults has the same faults there as here.
 fn name_of(bytes: &[u8], json: bool) -> Result<String, Failure> {
-    #[derive(serde::Deserialize)]
-    struct Named {
-        name: Option<String>,
-    }
-    let named: Result<Named, String> = if json {
-        serde_json::from_slice(bytes).map_err(|e| e.to_string())
-    } else {
-        serde_saphyr::from_slice(bytes).map_err(|e| e.to_string())
-    };
-    match named {
-        Ok(Named { name: Some(name) }) => Ok(name),
-        Ok(Named { name: None }) => Err(Failure::failed("the document has no name")),
-        Err(e) => Err(Failure::failed(format!("not a workflow document: {e}"))),
+    match parse(bytes, if json { Format::Json } else { Format::Yaml }) {
+        Ok(document) => Ok(document.name.as_str().to_owned()),
+        Err(faults) => {
+            let line = |f: &Fault| {
+                let line = f.line.map(|l| format!("line {l}: ")).unwrap_or_default();
+                format!("\n  {line}{}: {}", f.path, f.message)
+            };
+            let lines: String = faults.iter().map(line).collect();
+            Err(Failure::failed(format!("{}{lines}", ErrorCode::InvalidWorkflow.title())))
+        }
     }
 }
 
@@ -96,11 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_read_whatever_else_is_in_the_document() {
+    fn the_name_of_a_document_is_its_address() {
         let example = include_bytes!("../../examples/order.yaml");
         assert_eq!(name_of(example, false).unwrap(), "order");
-        assert_eq!(name_of(br#"{"tasks": 1, "name": "x"}"#, true).unwrap(), "x");
-        assert_eq!(name_of(b"tasks: {}", false).unwrap_err().message, "the document has no name");
-        assert!(name_of(b"{", true).unwrap_err().message.starts_with("not a workflow document: "));
+        let failure = name_of(b"name: x\nsteps: {}\n", false).unwrap_err();
+        assert_eq!(failure.exit, super::super::Exit::Failed);
+        assert!(failure.message.contains("\n  line 2: steps: "), "{}", failure.message);
     }
 }

@@ -224,7 +224,7 @@ impl World {
         }
         if let Some(note) = write.event {
             assert_eq!(note.first, self.told);
-            self.told += u32::from(note.count);
+            self.told += note.kinds.len() as u32;
         }
         if let Some(until) = write.retain_until {
             self.retain_until = until;

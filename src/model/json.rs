@@ -301,7 +301,8 @@ fn each_entry(bytes: &[u8], at: usize, found: &mut dyn FnMut(Text<'_>, Range<usi
             return Err(broken(i));
         }
         let end = skip_string(bytes, i)?;
-        let raw = bytes.get(i + 1..end - 1).and_then(|b| std::str::from_utf8(b).ok()).ok_or_else(|| broken(i))?;
+        let raw =
+            bytes.get(i + 1..end - 1).and_then(|b| std::str::from_utf8(b).ok()).ok_or_else(|| broken(i))?;
         i = skip_space(bytes, end);
         if bytes.get(i) != Some(&b':') {
             return Err(broken(i));

@@ -179,6 +179,7 @@ impl Session {
                 self.finished(finished);
             }
             self.flush();
+            self.leave();
             if self.advance() {
                 return Ok(());
             }
@@ -495,6 +496,17 @@ impl Session {
         }
         if let Some(link) = &self.link {
             link.outbox.drain(self.settings.slots.iter().map(|s| s.task_type.clone()));
+        }
+    }
+
+    /// Leaves a server that is going away and owes us nothing, so that it need not wait.
+    fn leave(&mut self) {
+        let held = !self.running.is_empty()
+            || !self.unacked.is_empty()
+            || self.settings.slots.iter().any(|s| !s.waiting.is_empty());
+        if !held && self.link.as_ref().is_some_and(|l| l.going_away) {
+            self.link = None;
+            self.settings.state.send_replace(None);
         }
     }
 

@@ -192,7 +192,8 @@ pub(super) fn text<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Optio
 /// A duration such as `1h30m`.
 pub(super) fn duration_of(node: &Node, path: &str, faults: &mut Faults) -> Option<Span> {
     if let Kind::Number(token) = &node.kind {
-        let message = format!("must be a duration, but is the number {token}; say the unit, such as 30s or 1h30m");
+        let message =
+            format!("must be a duration, but is the number {token}; say the unit, such as 30s or 1h30m");
         faults.add(path, node.at(), message);
         return None;
     }

@@ -12,7 +12,10 @@ pub(crate) const MAX_BYTES: usize = 1 << 20;
 /// Reads a document's text. A fault here is the only one: nothing behind it was seen.
 pub(crate) fn load(text: &[u8], format: Format) -> Result<Node, Fault> {
     if text.len() > MAX_BYTES {
-        return Err(whole(format!("the document has {} bytes; the limit is {MAX_BYTES} (1 MiB)", text.len())));
+        return Err(whole(format!(
+            "the document has {} bytes; the limit is {MAX_BYTES} (1 MiB)",
+            text.len()
+        )));
     }
     let text = match std::str::from_utf8(text) {
         Ok(text) => text,
@@ -23,12 +26,17 @@ pub(crate) fn load(text: &[u8], format: Format) -> Result<Node, Fault> {
             let at = e.valid_up_to();
             let line = text[..at].iter().filter(|b| **b == b'\n').count() as u32 + 1;
             let message = format!("the document is not UTF-8 (byte {at})");
-            return Err(Fault { path: String::new(), line: (format == Format::Yaml).then_some(line), message });
+            return Err(Fault {
+                path: String::new(),
+                line: (format == Format::Yaml).then_some(line),
+                message,
+            });
         }
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
-        let message = "the document begins with more than one byte order mark (U+FEFF); remove them".to_owned();
+        let message =
+            "the document begins with more than one byte order mark (U+FEFF); remove them".to_owned();
         return Err(Fault { path: String::new(), line: (format == Format::Yaml).then_some(1), message });
     }
     match format {

@@ -137,7 +137,11 @@ fn name(fields: &Fields<'_>, faults: &mut Faults) -> Option<WorkflowName> {
     match WorkflowName::new(fields.text("name", faults)?) {
         Ok(name) => Some(name),
         Err(e) => {
-            faults.add("name", node.at(), format!("the workflow name {} is not valid: {}", shown(&e.got), e.rule));
+            faults.add(
+                "name",
+                node.at(),
+                format!("the workflow name {} is not valid: {}", shown(&e.got), e.rule),
+            );
             None
         }
     }
@@ -196,7 +200,11 @@ fn drafts<'n>(node: Option<&'n Node>, faults: &mut Faults) -> Option<Vec<Draft<'
         return None;
     }
     if entries.len() > MAX_TASKS {
-        faults.add("tasks", line, format!("there are {} tasks; the limit is {MAX_TASKS} for now", entries.len()));
+        faults.add(
+            "tasks",
+            line,
+            format!("there are {} tasks; the limit is {MAX_TASKS} for now", entries.len()),
+        );
         return None;
     }
     let mut drafts = Vec::with_capacity(entries.len());

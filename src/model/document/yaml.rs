@@ -27,9 +27,8 @@ pub(super) fn load(text: &str) -> Result<Node, Fault> {
     };
     let mut loader = Loader::default();
     for next in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = next.map_err(|e| {
-            fault(e.marker().line(), format!("the document is not valid YAML: {}", e.info()))
-        })?;
+        let (event, span) = next
+            .map_err(|e| fault(e.marker().line(), format!("the document is not valid YAML: {}", e.info())))?;
         loader.event(event, &span)?;
     }
     Ok(loader.root.unwrap_or(Node { line: 1, kind: Kind::Null }))
@@ -65,10 +64,14 @@ impl Cost {
         self.nodes = self.nodes.saturating_add(cost.nodes);
         self.bytes = self.bytes.saturating_add(cost.bytes);
         if self.nodes > MAX_NODES {
-            return Err(fault(line, format!("the document has more than {MAX_NODES} values, aliases included")));
+            return Err(fault(
+                line,
+                format!("the document has more than {MAX_NODES} values, aliases included"),
+            ));
         }
         if self.bytes > MAX_BYTES {
-            let message = format!("the document has more than {MAX_BYTES} bytes (1 MiB) of text, aliases included");
+            let message =
+                format!("the document has more than {MAX_BYTES} bytes (1 MiB) of text, aliases included");
             return Err(fault(line, message));
         }
         Ok(())
@@ -101,7 +104,10 @@ impl Loader {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(fault(line, "the text holds more than one YAML document; give one".to_owned()));
+                    return Err(fault(
+                        line,
+                        "the text holds more than one YAML document; give one".to_owned(),
+                    ));
                 }
                 Ok(())
             }
@@ -111,7 +117,12 @@ impl Loader {
                 if self.wants_key() {
                     let key = value.into_owned();
                     if anchor > 0 {
-                        self.keep(anchor, &Node { line: line as u32, kind: Kind::String(key.clone()) }, before, line)?;
+                        self.keep(
+                            anchor,
+                            &Node { line: line as u32, kind: Kind::String(key.clone()) },
+                            before,
+                            line,
+                        )?;
                     }
                     return self.key(key, line);
                 }
@@ -235,7 +246,11 @@ fn unknown_tag(tag: &Tag, line: usize) -> Fault {
 fn scalar(value: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Kind, Fault> {
     let resolve = |text: &str| plain(text).map_err(|message| fault(line, message));
     let Some(tag) = tag else {
-        return if style == ScalarStyle::Plain { resolve(&value) } else { Ok(Kind::String(value.into_owned())) };
+        return if style == ScalarStyle::Plain {
+            resolve(&value)
+        } else {
+            Ok(Kind::String(value.into_owned()))
+        };
     };
     if tag.original() == "!" {
         return Ok(Kind::String(value.into_owned()));
@@ -296,7 +311,10 @@ fn decimal(text: &str, unsigned: &str) -> Option<String> {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (mantissa, None),
     };
-    if !digits(whole) || !fraction.is_none_or(digits) || (whole.is_empty() && fraction.is_none_or(str::is_empty)) {
+    if !digits(whole)
+        || !fraction.is_none_or(digits)
+        || (whole.is_empty() && fraction.is_none_or(str::is_empty))
+    {
         return None;
     }
     let mut token = String::with_capacity(text.len() + 2);

@@ -111,8 +111,12 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(|| {
     env.add_filter("default", default);
     env.add_filter("d", default);
     env.add_filter("tojson", tojson);
-    env.add_function("_get", |shown: &str, base: Value, steps: Rest<Value>| descend(shown, base, &steps, true));
-    env.add_function("_opt", |shown: &str, base: Value, steps: Rest<Value>| descend(shown, base, &steps, false));
+    env.add_function("_get", |shown: &str, base: Value, steps: Rest<Value>| {
+        descend(shown, base, &steps, true)
+    });
+    env.add_function("_opt", |shown: &str, base: Value, steps: Rest<Value>| {
+        descend(shown, base, &steps, false)
+    });
     env
 });
 
@@ -159,7 +163,9 @@ impl Program {
             .map_err(|_| failed("the expression could not be evaluated"))?
             .map_err(|e| explain(&e))?;
         if value.is_undefined() {
-            return Err(failed("the expression has no value (an 'if' without 'else', or an empty list's first item?)"));
+            return Err(failed(
+                "the expression has no value (an 'if' without 'else', or an empty list's first item?)",
+            ));
         }
         Ok(value)
     }

@@ -69,7 +69,8 @@ impl Template {
         match &self.pieces[..] {
             [Piece::Value { what: Compiled::Path(lookup), .. }] => {
                 let path = self.lookups.path(*lookup);
-                matches!(path.root, Root::Input | Root::Output(_)).then(|| (path.root.clone(), &path.steps[..]))
+                matches!(path.root, Root::Input | Root::Output(_))
+                    .then(|| (path.root.clone(), &path.steps[..]))
             }
             _ => None,
         }
@@ -95,8 +96,10 @@ impl Template {
             };
             piece.render(&mut found, &mut out).map_err(|e| located(e, what, source))?;
             if out.len() > PAYLOAD_MAX {
-                let message =
-                    format!("{what} comes to {} bytes or more; the limit is {PAYLOAD_MAX} (1 MiB)", out.len());
+                let message = format!(
+                    "{what} comes to {} bytes or more; the limit is {PAYLOAD_MAX} (1 MiB)",
+                    out.len()
+                );
                 return Err(ExprError { code: "value_too_large", message });
             }
         }
@@ -276,7 +279,11 @@ impl Builder<'_> {
             }
             self.flush();
             let source = source.text.into();
-            self.pieces.push(if whole { Piece::Value { what, source, depth } } else { Piece::Text { what, source } });
+            self.pieces.push(if whole {
+                Piece::Value { what, source, depth }
+            } else {
+                Piece::Text { what, source }
+            });
         }
         if !whole {
             self.raw.push(b'"');

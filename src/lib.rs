@@ -19,6 +19,7 @@ pub mod cli;
 pub mod client;
 pub mod dispatch;
 pub mod engine;
+pub mod events;
 pub mod model;
 pub mod store;
 

@@ -9,6 +9,7 @@
 pub mod command;
 pub mod commit;
 pub mod document;
+pub mod entropy;
 pub mod duration;
 pub mod error;
 pub mod event;

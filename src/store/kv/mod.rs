@@ -6,6 +6,7 @@
 //! commit.rs queue.rs tick.rs session.rs stream.rs read.rs workflow.rs   the verbs, synchronous
 //! tx.rs         writes in the making, seen by later reads of the same transaction
 //! keys.rs       the only place a key of this family is spelled
+//! inspect.rs    a look at all of it, for tests and the simulation
 //! ```
 //!
 //! Invariants
@@ -17,6 +18,7 @@
 //! To add a verb: a function over `&mut Tx` here, a call in `memory.rs` and `../embedded`, a script, a contract test.
 
 pub mod commit;
+pub mod inspect;
 pub mod keys;
 pub mod memory;
 pub mod queue;

@@ -22,6 +22,7 @@ mod workflows;
 macro_rules! contract {
     ($($module:ident: $($name:ident),+;)+) => {
         contract!(@store memory $($module: $($name),+;)+);
+        contract!(@store embedded $($module: $($name),+;)+);
         contract!(@store redis $($module: $($name),+;)+);
     };
     (@store $store:ident $($module:ident: $($name:ident),+;)+) => {

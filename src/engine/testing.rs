@@ -103,6 +103,8 @@ pub(super) struct World {
     pub(super) told: u32,
     pub(super) revoked: Vec<super::Revoked>,
     pub(super) retain_until: Option<Timestamp>,
+    /// Bytes of the record, prefix included.
+    pub(super) record_len: usize,
 }
 
 pub(super) struct AtHand<'a>(&'a World);
@@ -132,6 +134,7 @@ impl World {
             told: 0,
             revoked: Vec::new(),
             retain_until: None,
+            record_len: 0,
         }
     }
 
@@ -208,6 +211,7 @@ impl World {
         assert_eq!(write.expect, self.prefix.map_or(Expect::Absent, Expect::Prefix));
         if let (Write::Put(bytes), Some(state)) = (&write.write, &decision.state) {
             assert_eq!(Prefix::of(bytes), Some(decision.prefix));
+            self.record_len = bytes.len();
             assert_eq!(record::decode(&bytes[Prefix::LEN..]).as_ref(), Ok(state));
         } else {
             assert_eq!((&write.write, &decision.state), (&Write::Delete, &None));

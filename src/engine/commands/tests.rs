@@ -376,3 +376,34 @@ fn events_carry_what_they_refer_to() {
     assert_eq!(ended.error.unwrap().task, Some(1));
     assert_eq!(history::event(w.run(), 8), None);
 }
+
+/// The compare-and-set writes the whole record each time; its size is most of what a transition costs.
+#[test]
+fn a_run_of_nine_tasks_is_a_record_of_at_most_400_bytes_with_its_log() {
+    let mut w = World::new(chain(9));
+    let id = crate::model::ids::RunId::generate(w.now, 7);
+    assert_eq!(w.apply(&Command::Start(Start { id, ..start() })), Ok(Outcome::Accepted));
+    let mut attempt = w.lease(0);
+    let mut sizes = vec![w.record_len];
+    for i in 1..=9u32 {
+        w.pass(Span(12_345));
+        let mut commands = vec![complete(&attempt, "null")];
+        if i < 9 {
+            let holder = Holder::Session { id: session(1), epoch: 1 };
+            commands.push(Command::Lease(LeaseTask {
+                path: path(i),
+                generation: i + 1,
+                holder,
+                worker: "w1".into(),
+            }));
+        }
+        assert!(w.apply_all(&commands).iter().all(Result::is_ok));
+        if i < 9 {
+            attempt = w.key(i);
+        }
+        sizes.push(w.record_len);
+    }
+    assert_eq!(w.run().log.len(), 29);
+    assert_eq!(w.run().status, RunStatus::Completed);
+    assert!(sizes.iter().all(|s| *s <= 400), "{sizes:?}");
+}

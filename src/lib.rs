@@ -17,10 +17,14 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod client;
+pub mod config;
 pub mod dispatch;
 pub mod engine;
+pub mod events;
+pub mod lifecycle;
 pub mod model;
 pub mod store;
+pub mod telemetry;
 
 /// The wire types of `proto/downbeat/v1`, generated at build time.
 #[allow(

@@ -170,6 +170,9 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
         out.extend_from_slice(b",\"error\":");
         serde_json::to_writer(&mut *out, &ErrorJson::from(failure))?;
     }
+    if event.deleted {
+        out.extend_from_slice(b",\"deleted\":true");
+    }
     out.extend_from_slice(b"}\n\n");
     Ok(())
 }
@@ -211,6 +214,8 @@ mod tests {
             kind,
             time: Timestamp(1_000_123),
             run: RunId::new("order-1").unwrap(),
+            tags: std::collections::BTreeMap::new(),
+            deleted: false,
             workflow: Some((WorkflowName::new("order").unwrap(), 3)),
             task: None,
             task_type: None,
@@ -234,6 +239,17 @@ mod tests {
             text(&event(EventKind::RunStarted)),
             "id: c1\nevent: run.started\ndata: {\"type\":\"run.started\",\"time\":\"1970-01-01T00:00:01.000123Z\",\
              \"run\":\"order-1\",\"workflow\":\"order\",\"version\":3}\n\n"
+        );
+    }
+
+    #[test]
+    fn an_event_of_a_deleted_run_is_flagged() {
+        let mut event = event(EventKind::RunFailed);
+        (event.deleted, event.workflow) = (true, None);
+        assert_eq!(
+            text(&event),
+            "id: c1\nevent: run.failed\ndata: {\"type\":\"run.failed\",\"time\":\"1970-01-01T00:00:01.000123Z\",\
+             \"run\":\"order-1\",\"deleted\":true}\n\n"
         );
     }
 

@@ -289,6 +289,10 @@ pub struct EventView {
     pub time: Timestamp,
     /// In which run.
     pub run: RunId,
+    /// Tags of the run, for filters; not told.
+    pub tags: BTreeMap<String, String>,
+    /// The run was deleted meanwhile: only type, time and run are known.
+    pub deleted: bool,
     /// Of which workflow; none if the run was deleted meanwhile.
     pub workflow: Option<(WorkflowName, u32)>,
     /// Of which task.

@@ -12,15 +12,59 @@
 pub mod kv;
 pub mod redis;
 
-use crate::model::commit::{QueueEntry, RunWrite};
+use crate::model::commit::{QueueEntry, QueueOp, RunWrite, Write};
 use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use async_trait::async_trait;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 
 /// The layout version this code reads and writes. Source: migrations/README.md.
 pub const LAYOUT: u32 = 1;
+
+/// How many sequences of a lane are remembered.
+pub const LANE_KEPT: u64 = 16;
+/// A lane that wrote nothing for so long is dropped: longer than any deadline of a link.
+pub const LANE_IDLE: Span = Span::secs(600);
+/// The most a lease clock goes on between two ticks.
+pub const LEASE_STEP: Span = Span::secs(2);
+/// How far a due wake-up (or retention) is moved ahead by the tick that tells it.
+pub const DUE_AGAIN: Span = Span::secs(2);
+/// The most expired claims one tick of a partition returns.
+pub const RECLAIM_MAX: u32 = 1_000;
+/// How long a session's record outlives its lease, on wall time.
+pub const SESSION_KEPT: Span = Span::secs(3_600);
+/// How many entries are trimmed from an event stream at once.
+pub const STREAM_TRIM: u64 = 32;
+/// Entries each partition's event stream keeps unless told otherwise; at most [`STREAM_TRIM`] more stand in it.
+pub const STREAM_BOUND: u64 = 50_000;
+/// The number of partitions of a new store unless told otherwise.
+pub const PARTITIONS: u16 = 8;
+
+/// Scores and times that order something: within ±(2^53 − 1), so that a sorted set keeps them exact.
+pub(crate) fn order_value(n: i64) -> i64 {
+    const MAX: i64 = (1 << 53) - 1;
+    n.clamp(-MAX, MAX)
+}
+
+/// The queues that decisions of a batch touch, accepted or not, lowest first.
+pub(crate) fn touched_queues(writes: &[(Partition, RunWrite)]) -> BTreeSet<(Partition, &TaskType)> {
+    let mut touched = BTreeSet::new();
+    for (partition, write) in writes {
+        if write.write != Write::Check {
+            touched.extend(write.queue.iter().map(|op| match op {
+                QueueOp::Add { task_type, .. } | QueueOp::Remove { task_type, .. } => (*partition, task_type),
+            }));
+        }
+    }
+    touched
+}
+
+/// The partition that keeps a session, if the store has it.
+pub(crate) fn session_partition(id: &SessionId, layout: Layout) -> Option<Partition> {
+    id.partition().filter(|p| p.0 < layout.partitions)
+}
 
 /// Why a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

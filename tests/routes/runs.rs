@@ -86,7 +86,8 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
     let server = Server::start();
     for (body, path) in [
         (r"{}", "workflow"),
-        (r"[]", "workflow"),
+        (r"[]", "body"),
+        (r#"["order"]"#, "body"),
         (r#"{"workflow":1}"#, "workflow"),
         (r#"{"workflow":"a/b"}"#, "workflow"),
         (r#"{"workflow":"order","id":"../metrics"}"#, "id"),

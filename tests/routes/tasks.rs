@@ -28,9 +28,14 @@ async fn a_claim_that_does_not_fit_is_refused_with_the_field() {
     ] {
         server.post("/v1/tasks/claim", body).await.invalid(path);
     }
-    let text =
-        Request::post("/v1/tasks/claim").header("content-type", "text/plain").body(Body::from("{}")).unwrap();
-    server.send(text).await.refused(415, "unsupported_media_type");
+    for kind in [Some("text/plain"), Some("application/x-www-form-urlencoded"), None] {
+        let mut request = Request::post("/v1/tasks/claim");
+        if let Some(kind) = kind {
+            request = request.header("content-type", kind);
+        }
+        let request = request.body(Body::from(r#"{"types":["a"]}"#)).unwrap();
+        server.send(request).await.refused(415, "unsupported_media_type");
+    }
 }
 
 #[tokio::test]

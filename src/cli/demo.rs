@@ -310,9 +310,7 @@ impl Board {
                 row.took = output::took(&row.started_at, time);
             }
         }
-        let error = output::error_text(&json!({ "error": value.get("error").map(|e| json!({
-            "code": e.get("code"), "message": e.get("message"),
-        })) }));
+        let error = output::error_text(&value);
         match status {
             "retrying" | "failed" | "timed_out" => row.note = error,
             "completed" => row.note = value.get("output").map(Value::to_string).unwrap_or_default(),

@@ -202,12 +202,13 @@ pub(super) fn run(run: &Value) {
     table.print(style);
 }
 
-/// `code: message` of the error of a run, a task or an event; empty if it has none.
+/// `code: message` of the error of a run, a task or an event; empty if it has none. The error of a run names the
+/// task that it comes from.
 pub(super) fn error_text(value: &Value) -> String {
     match value.get("error") {
         Some(error) if error.is_object() => {
-            let task = text(error, "task");
-            let place = if task.is_empty() { String::new() } else { format!(" (task {task})") };
+            let (from, own) = (text(error, "task"), text(value, "task"));
+            let place = if from == own { String::new() } else { format!(" (task {from})") };
             format!("{}: {}{place}", text(error, "code"), text(error, "message"))
         }
         _ => String::new(),

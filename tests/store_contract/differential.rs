@@ -76,7 +76,8 @@ struct GenWrite {
     /// What becomes of the wake-up and in how many ten seconds.
     wake: (u8, i64),
     index: Option<i64>,
-    retain: Option<Option<i64>>,
+    /// Whether retention changes, and to how many ten seconds.
+    retain: (u8, i64),
     event: bool,
 }
 
@@ -127,7 +128,11 @@ fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWri
             _ => WakeOp::Remove,
         },
         index: generated.index.map(Timestamp),
-        retain_until: generated.retain.map(|r| r.map(at)),
+        retain_until: match generated.retain {
+            (0, _) => None,
+            (1, tens) => Some(Some(at(tens))),
+            _ => Some(None),
+        },
         event: generated.event.then(|| EventNote { run: run(&name), first: 1, count: 1, ended: false }),
     }
 }
@@ -141,7 +146,7 @@ fn gen_write() -> impl Strategy<Value = GenWrite> {
     let who = (0..RUNS, expect, 0..8u8, 1..4u8, any::<bool>());
     let queue = prop::collection::vec((any::<bool>(), 0..QUEUES, 0..3u32, -2..3i64), 0..4);
     let what = (prop::collection::vec(0..3u8, 0..3), queue, (0..4u8, -2..4i64));
-    let rest = (prop::option::of(1..4i64), prop::option::of(prop::option::of(-2..4i64)), any::<bool>());
+    let rest = (prop::option::of(1..4i64), (0..3u8, -2..4i64), any::<bool>());
     (who, what, rest).prop_map(|((run, expect, kind, version, large), (payloads, queue, wake), rest)| {
         GenWrite {
             run,
@@ -268,24 +273,24 @@ impl Side {
     /// All that can be read, as text.
     async fn contents(&self) -> String {
         let store = &*self.fixture.store;
-        let mut all = String::new();
+        let mut all = Vec::new();
         let fields = ["f0", "f1", "f2"].map(field);
         for n in 0..RUNS {
             let at = (partition(n), run(&name(n)));
-            all += &format!("{:?}\n", store.load(std::slice::from_ref(&at)).await.unwrap());
-            all += &format!("{:?}\n", store.payloads(at.0, &at.1, &fields).await.unwrap());
+            all.push(format!("{:?}", store.load(std::slice::from_ref(&at)).await.unwrap()));
+            all.push(format!("{:?}", store.payloads(at.0, &at.1, &fields).await.unwrap()));
         }
         for partition in (0..PARTITIONS).map(Partition) {
-            all += &format!("{:?}\n", store.list(partition, None, 100).await.unwrap());
+            all.push(format!("{:?}", store.list(partition, None, 100).await.unwrap()));
             let events =
                 store.read_events(&[(partition, StreamPosition(0, 0))], 1_000, Span(0)).await.unwrap();
-            all += &format!("{:?}\n", events.iter().map(|e| &e.notes).collect::<Vec<_>>());
+            all.push(format!("{:?}", events.iter().map(|e| &e.notes).collect::<Vec<_>>()));
         }
         for id in ["s1-0", "s1-1"] {
             let found = store.sessions(&[session(id)]).await.unwrap().pop().unwrap();
-            all += &format!("{:?}\n", found.map(|s| (s.epoch, s.label, s.owner)));
+            all.push(format!("{:?}", found.map(|s| (s.epoch, s.label, s.owner))));
         }
-        all
+        all.join("\n")
     }
 }
 

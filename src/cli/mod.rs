@@ -15,6 +15,7 @@
 //! To add a command: its file with a `clap::Args` struct and a `run`, its variant in [`Command`], its line in
 //! [`Command::run`], a test in `tests/cli.rs`.
 
+mod bench;
 mod cancel;
 mod compose;
 mod demo;
@@ -118,6 +119,11 @@ enum Command {
     Cancel(cancel::Args),
     /// Shows all of it at work: a server, three workers, an order going through
     Demo(demo::Args),
+    /// Measures how fast it is
+    Bench(bench::Args),
+    /// A worker that gives every input back
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArgs),
 }
 
 impl Command {
@@ -134,6 +140,8 @@ impl Command {
             Self::Watch(args) => watch::run(args).await,
             Self::Cancel(args) => cancel::run(args).await,
             Self::Demo(args) => demo::run(args).await,
+            Self::Bench(args) => bench::run(args).await,
+            Self::BenchWorker(args) => bench::run_worker(args).await,
         }
     }
 }

@@ -130,7 +130,9 @@ impl App {
         match answer.outcome {
             Ok(_) => Ok(HeartbeatAnswer { deadline: self.inner.clock.now().plus(lease), cancelled: false }),
             Err(Refusal::NoRun | Refusal::Unknown) => Err(unknown_token()),
-            Err(Refusal::Ended(_)) => Ok(HeartbeatAnswer { deadline: self.inner.clock.now(), cancelled: true }),
+            Err(Refusal::Ended(_)) => {
+                Ok(HeartbeatAnswer { deadline: self.inner.clock.now(), cancelled: true })
+            }
             Err(r) => Err(refusal(&r, &token.run)),
         }
     }

@@ -53,18 +53,25 @@ pub(crate) fn store_error(error: StoreError) -> AppError {
 
 /// The server is going down.
 pub(crate) fn stopping() -> AppError {
-    AppError::new(ErrorCode::Overloaded, "this server is stopping; ask another one").retry_after(Span::secs(1))
+    AppError::new(ErrorCode::Overloaded, "this server is stopping; ask another one")
+        .retry_after(Span::secs(1))
 }
 
 /// The store did not answer in time; whether it happened is not known.
 pub(crate) fn too_slow() -> AppError {
-    AppError::new(ErrorCode::StoreUnavailable, "the store did not answer in time; a repeat of this call is safe")
-        .retry_after(Span::secs(1))
+    AppError::new(
+        ErrorCode::StoreUnavailable,
+        "the store did not answer in time; a repeat of this call is safe",
+    )
+    .retry_after(Span::secs(1))
 }
 
 /// Not one of our tokens.
 pub(crate) fn unknown_token() -> AppError {
-    AppError::new(ErrorCode::UnknownToken, "this token is none that Downbeat gave out, or of a run that is gone")
+    AppError::new(
+        ErrorCode::UnknownToken,
+        "this token is none that Downbeat gave out, or of a run that is gone",
+    )
 }
 
 /// No such run.

@@ -1,11 +1,11 @@
 //! Feeds of events: one run's, told from its own log; and all runs', told from the event streams.
 
+use super::AppError;
 use super::error::{no_run, store_error};
-use super::hub::{self, RunWatch, Rendered};
+use super::hub::{self, Rendered, RunWatch};
 use super::inner::Inner;
 use super::render;
 use super::view::{EventFilter, EventItem, EventView};
-use super::AppError;
 use crate::events::{GlobalCursor, RunCursor, run_tag};
 use crate::model::ids::{Partition, RunId};
 use crate::model::time::Span;
@@ -93,7 +93,8 @@ impl EventFeed {
                         for (n, mut event) in page.events.into_iter().enumerate() {
                             *next += 1;
                             *over = page.ended && page.more == 0 && n + 1 == page.count;
-                            event.cursor = RunCursor { epoch: inner.hub.epoch(), tag: *tag, next: *next }.encode();
+                            event.cursor =
+                                RunCursor { epoch: inner.hub.epoch(), tag: *tag, next: *next }.encode();
                             queue.push_back(EventItem::Event(event));
                         }
                         true
@@ -126,7 +127,11 @@ impl Global {
         }
     }
 
-    async fn try_fill(&mut self, inner: &Arc<Inner>, queue: &mut VecDeque<EventItem>) -> Result<(), AppError> {
+    async fn try_fill(
+        &mut self,
+        inner: &Arc<Inner>,
+        queue: &mut VecDeque<EventItem>,
+    ) -> Result<(), AppError> {
         let partitions = inner.partitions();
         if self.unsure {
             let bounds = inner.store.stream_bounds(&partitions).await.map_err(store_error)?;
@@ -204,7 +209,8 @@ impl Global {
 }
 
 fn matches(filter: &EventFilter, event: &EventView) -> bool {
-    let workflow = filter.workflow.as_ref().is_none_or(|w| event.workflow.as_ref().is_some_and(|(n, _)| n == w));
+    let workflow =
+        filter.workflow.as_ref().is_none_or(|w| event.workflow.as_ref().is_some_and(|(n, _)| n == w));
     let kind = filter.event_type.as_deref().is_none_or(|t| match t.strip_suffix(".*") {
         Some(family) => event.kind.name().split('.').next() == Some(family),
         None => event.kind.name() == t,
@@ -213,7 +219,11 @@ fn matches(filter: &EventFilter, event: &EventView) -> bool {
 }
 
 /// The events of one run after `cursor` (none: from its first).
-pub(crate) async fn run_feed(inner: &Arc<Inner>, id: &RunId, cursor: Option<&str>) -> Result<RunFeed, AppError> {
+pub(crate) async fn run_feed(
+    inner: &Arc<Inner>,
+    id: &RunId,
+    cursor: Option<&str>,
+) -> Result<RunFeed, AppError> {
     let watch = hub::watch_run(inner, id);
     let state = super::runs::read(inner, id).await?.ok_or_else(|| no_run(id))?;
     let tag = run_tag(id, state.created_at.0);

@@ -48,7 +48,11 @@ pub(crate) type LaneInbox = (mpsc::Receiver<Envelope>, Vec<Partition>);
 
 impl Inner {
     /// Wires a server to its store. The lanes are returned to be spawned.
-    pub(crate) fn new(store: Arc<dyn Store>, options: Options, clock: StoreClock) -> (Arc<Self>, Vec<LaneInbox>) {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        options: Options,
+        clock: StoreClock,
+    ) -> (Arc<Self>, Vec<LaneInbox>) {
         let layout = store.layout();
         let groups = store.groups();
         let mut inboxes: Vec<LaneInbox> = Vec::new();

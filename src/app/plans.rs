@@ -47,8 +47,12 @@ impl Plans {
         if let Some(plan) = self.cached(name, version) {
             return Ok(plan);
         }
-        let stored =
-            self.store.workflow(name, Some(version)).await.map_err(store_error)?.ok_or_else(|| not_found(name, Some(version)))?;
+        let stored = self
+            .store
+            .workflow(name, Some(version))
+            .await
+            .map_err(store_error)?
+            .ok_or_else(|| not_found(name, Some(version)))?;
         self.compile(&stored).await
     }
 
@@ -122,6 +126,7 @@ impl Plans {
 
 /// There is no such workflow, or no such version of it.
 pub(crate) fn not_found(name: &WorkflowName, version: Option<u32>) -> AppError {
-    let what = version.map_or_else(|| format!("workflow {name:?}"), |v| format!("version {v} of workflow {name:?}"));
+    let what =
+        version.map_or_else(|| format!("workflow {name:?}"), |v| format!("version {v} of workflow {name:?}"));
     AppError::new(ErrorCode::WorkflowNotFound, format!("there is no {what}; register it first"))
 }

@@ -71,7 +71,11 @@ impl Queues {
     }
 }
 
-fn forget(known: &mut BTreeMap<TaskType, BTreeMap<Partition, i64>>, task_type: &TaskType, partition: Partition) {
+fn forget(
+    known: &mut BTreeMap<TaskType, BTreeMap<Partition, i64>>,
+    task_type: &TaskType,
+    partition: Partition,
+) {
     if let Some(by) = known.get_mut(task_type) {
         by.remove(&partition);
         if by.is_empty() {

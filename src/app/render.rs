@@ -195,7 +195,9 @@ fn task_views(
 ) -> Vec<TaskView> {
     let numbered = tasks.iter().enumerate().map(|(n, task)| ((from + n) as u32, task));
     numbered
-        .filter_map(|(index, task)| Some(task_view(state, plan, index, task_path(plan, index)?, task, budget)))
+        .filter_map(|(index, task)| {
+            Some(task_view(state, plan, index, task_path(plan, index)?, task, budget))
+        })
         .collect()
 }
 
@@ -228,7 +230,14 @@ fn task_view(
             error: a.error.and_then(|f| error_view(state, plan, f)),
         })
         .collect();
-    TaskView { task: path, task_type: task_type(plan, index), status: task.phase.name(), output, error, attempts }
+    TaskView {
+        task: path,
+        task_type: task_type(plan, index),
+        status: task.phase.name(),
+        output,
+        error,
+        attempts,
+    }
 }
 
 /// One value of a run, as JSON text; none if there is no such value.
@@ -249,7 +258,8 @@ pub(crate) async fn value(
         ValueAddress::AttemptInput(path, n) => task(path).filter(|t| *n <= t.attempt).map(|t| &t.input),
     };
     let Some(payload) = payload else { return Ok(None) };
-    let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, fields_of(std::iter::once(payload))).await?;
+    let at_hand =
+        fetch(inner, inner.partition_of(&state.id), &state.id, fields_of(std::iter::once(payload))).await?;
     Ok(Some(text_of(payload, &at_hand)))
 }
 

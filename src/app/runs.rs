@@ -113,7 +113,11 @@ pub(crate) fn checked(text: &Bytes, what: &str) -> Result<Option<Bytes>, AppErro
     }
     json::check(text).map_err(|m| {
         let fault = Fault { path: what.to_owned(), line: None, message: m.clone() };
-        AppError::with_faults(ErrorCode::InvalidRequest, format!("{what} is not valid JSON: {m}"), vec![fault])
+        AppError::with_faults(
+            ErrorCode::InvalidRequest,
+            format!("{what} is not valid JSON: {m}"),
+            vec![fault],
+        )
     })?;
     Ok(Some(text.clone()))
 }
@@ -173,9 +177,9 @@ impl App {
     ) -> Result<Page<TaskView>, AppError> {
         let from = match cursor {
             None => 0,
-            Some(text) => text
-                .parse()
-                .map_err(|_| AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out"))?,
+            Some(text) => text.parse().map_err(|_| {
+                AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out")
+            })?,
         };
         let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
         render::tasks(&self.inner, &state, from, limit.clamp(1, 500) as usize).await
@@ -199,7 +203,8 @@ impl App {
         let limit = limit.clamp(1, 500) as usize;
         let mut before = cursor.map(parse_cursor).transpose()?;
         if let Some(until) = filter.until {
-            let bound = (until, RunId::new("0").map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?);
+            let bound =
+                (until, RunId::new("0").map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?);
             before = Some(before.map_or(bound.clone(), |b| b.min(bound)));
         }
         let mut items = Vec::new();

@@ -48,7 +48,8 @@ impl Drop for WorkerStream {
 
 /// A label within bounds, control characters made visible.
 pub(crate) fn label(text: &str) -> String {
-    let clean: String = text.chars().take(LABEL_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let clean: String =
+        text.chars().take(LABEL_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if clean.is_empty() { "worker".to_owned() } else { clean }
 }
 
@@ -81,7 +82,9 @@ fn check_output(output: Bytes) -> Result<Bytes, RejectedValue> {
     }
     match json::check(&output) {
         Ok(()) => Ok(output),
-        Err(m) => Err(RejectedValue { code: "invalid_output", message: format!("output is not valid JSON: {m}") }),
+        Err(m) => {
+            Err(RejectedValue { code: "invalid_output", message: format!("output is not valid JSON: {m}") })
+        }
     }
 }
 
@@ -174,11 +177,15 @@ impl App {
             return Err(stopping());
         }
         if hello.tokens.len() > TOKENS_MAX {
-            return Err(AppError::new(ErrorCode::TooLarge, format!("at most {TOKENS_MAX} tokens in one Hello")));
+            return Err(AppError::new(
+                ErrorCode::TooLarge,
+                format!("at most {TOKENS_MAX} tokens in one Hello"),
+            ));
         }
         let opened = open_session(inner, &hello);
-        let (id, epoch) =
-            tokio::time::timeout(inner.options.call_timeout.to_std(), opened).await.map_err(|_| too_slow())??;
+        let (id, epoch) = tokio::time::timeout(inner.options.call_timeout.to_std(), opened)
+            .await
+            .map_err(|_| too_slow())??;
         let label = label(&hello.label);
         // What an older stream here held and the worker does not name never reached it: back to the queues.
         let orphans = take_over(inner, &id, &hello.tokens);
@@ -252,7 +259,8 @@ async fn open_session(inner: &Inner, hello: &Hello) -> Result<(SessionId, u32), 
         deadline: LeaseTime::default(),
         lease_now: LeaseTime::default(),
     };
-    if let Some(id) = hello.resume.as_ref().filter(|id| id.partition().is_some_and(|p| p.0 < inner.layout.partitions))
+    if let Some(id) =
+        hello.resume.as_ref().filter(|id| id.partition().is_some_and(|p| p.0 < inner.layout.partitions))
     {
         // A few tries: another stream of the same worker may race us, and the last one is to win.
         for _ in 0..8 {
@@ -263,7 +271,12 @@ async fn open_session(inner: &Inner, hello: &Hello) -> Result<(SessionId, u32), 
             }
             let epoch = there.epoch + 1;
             let lease = inner.options.lease;
-            if inner.store.put_session(id, &record(epoch), Some(there.epoch), lease).await.map_err(store_error)? {
+            if inner
+                .store
+                .put_session(id, &record(epoch), Some(there.epoch), lease)
+                .await
+                .map_err(store_error)?
+            {
                 return Ok((id.clone(), epoch));
             }
         }
@@ -271,7 +284,8 @@ async fn open_session(inner: &Inner, hello: &Hello) -> Result<(SessionId, u32), 
     let random = inner.options.entropy.next();
     let home = Partition((random >> 64) as u16 % inner.layout.partitions.max(1));
     let id = SessionId::generate(home, inner.options.entropy.next());
-    let made = inner.store.put_session(&id, &record(1), None, inner.options.lease).await.map_err(store_error)?;
+    let made =
+        inner.store.put_session(&id, &record(1), None, inner.options.lease).await.map_err(store_error)?;
     if !made {
         return Err(AppError::new(ErrorCode::Internal, "a fresh session id was taken"));
     }
@@ -286,23 +300,27 @@ async fn adopt(
     epoch: u32,
     tokens: &[String],
 ) -> Result<Vec<String>, AppError> {
-    let asks = tokens.iter().filter_map(|text| Some((text, own_token(inner, text)?))).map(|(text, token)| async move {
-        let (_, run, attempt) = attempt_of(token);
-        let path = attempt.path.clone();
-        let command = Command::Adopt { attempt, session: id.clone(), epoch };
-        let answer = runs::ask(inner, &run, command).await?;
-        let held = matches!(answer.outcome, Ok(Outcome::Accepted | Outcome::Held));
-        let task_type = match (&answer.state, held) {
-            (Some(state), true) => {
-                let plan = inner.plans.get(&state.workflow, state.version).await?;
-                plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).map(|t| match &t.kind {
-                    crate::model::plan::TaskKind::Worker(t) => t.clone(),
-                })
-            }
-            _ => None,
-        };
-        Ok::<_, AppError>(task_type.map(|t| (text.clone(), t)))
-    });
+    let asks = tokens.iter().filter_map(|text| Some((text, own_token(inner, text)?))).map(
+        |(text, token)| async move {
+            let (_, run, attempt) = attempt_of(token);
+            let path = attempt.path.clone();
+            let command = Command::Adopt { attempt, session: id.clone(), epoch };
+            let answer = runs::ask(inner, &run, command).await?;
+            let held = matches!(answer.outcome, Ok(Outcome::Accepted | Outcome::Held));
+            let task_type = match (&answer.state, held) {
+                (Some(state), true) => {
+                    let plan = inner.plans.get(&state.workflow, state.version).await?;
+                    plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).map(|t| {
+                        match &t.kind {
+                            crate::model::plan::TaskKind::Worker(t) => t.clone(),
+                        }
+                    })
+                }
+                _ => None,
+            };
+            Ok::<_, AppError>(task_type.map(|t| (text.clone(), t)))
+        },
+    );
     let mut valid = Vec::new();
     for found in futures::future::join_all(asks).await {
         if let Some((token, task_type)) = found? {

@@ -51,7 +51,11 @@ async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
         inner.feed.notify_one();
     }
     if tick.reclaimed > 0 {
-        tracing::info!(partition = partition.0, entries = tick.reclaimed, "claims expired; their tasks wait again");
+        tracing::info!(
+            partition = partition.0,
+            entries = tick.reclaimed,
+            "claims expired; their tasks wait again"
+        );
     }
     let due = tick.due.into_iter().map(|run| (run, Ask::Wake));
     let expired = tick.expired.into_iter().map(|run| (run, Ask::Command(Command::Delete { expired: true })));

@@ -38,7 +38,11 @@ impl App {
         let parsed = parsed.map_err(|faults| {
             let n = faults.len();
             let s = if n == 1 { "" } else { "s" };
-            AppError::with_faults(ErrorCode::InvalidWorkflow, format!("the document has {n} fault{s}"), faults)
+            AppError::with_faults(
+                ErrorCode::InvalidWorkflow,
+                format!("the document has {n} fault{s}"),
+                faults,
+            )
         })?;
         if let Some(name) = name.filter(|n| **n != parsed.name) {
             return Err(AppError::new(
@@ -49,7 +53,8 @@ impl App {
         if dry_run {
             let newest = self.inner.store.workflow(&parsed.name, None).await.map_err(store_error)?;
             let same = newest.as_ref().filter(|n| n.document == parsed.canonical);
-            let version = newest.as_ref().map_or(1, |n| if same.is_some() { n.version } else { n.version + 1 });
+            let version =
+                newest.as_ref().map_or(1, |n| if same.is_some() { n.version } else { n.version + 1 });
             let created = same.is_none();
             let workflow = WorkflowView {
                 name: parsed.name,
@@ -80,7 +85,8 @@ impl App {
             })
             .transpose()?;
         let found = self.inner.store.workflows(after.as_ref(), limit).await.map_err(store_error)?;
-        let next_cursor = (found.len() as u32 == limit).then(|| found.last().map(|(n, _)| n.to_string())).flatten();
+        let next_cursor =
+            (found.len() as u32 == limit).then(|| found.last().map(|(n, _)| n.to_string())).flatten();
         let items = found
             .into_iter()
             .map(|(name, version)| WorkflowView {
@@ -95,12 +101,19 @@ impl App {
     }
 
     /// One workflow: a version, or the newest.
-    pub async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<WorkflowView, AppError> {
+    pub async fn workflow(
+        &self,
+        name: &WorkflowName,
+        version: Option<u32>,
+    ) -> Result<WorkflowView, AppError> {
         let missing = || not_found(name, version);
-        let stored = self.inner.store.workflow(name, version).await.map_err(store_error)?.ok_or_else(missing)?;
+        let stored =
+            self.inner.store.workflow(name, version).await.map_err(store_error)?.ok_or_else(missing)?;
         let newest = match version {
             None => stored.version,
-            Some(_) => self.inner.store.workflow(name, None).await.map_err(store_error)?.ok_or_else(missing)?.version,
+            Some(_) => {
+                self.inner.store.workflow(name, None).await.map_err(store_error)?.ok_or_else(missing)?.version
+            }
         };
         Ok(view(stored, newest))
     }
@@ -114,7 +127,11 @@ impl App {
             if let Some(run) = page.items.first() {
                 return Err(AppError::new(
                     ErrorCode::WorkflowInUse,
-                    format!("run {:?} ({}) is of workflow {name:?}; delete its runs first", run.id, run.status.name()),
+                    format!(
+                        "run {:?} ({}) is of workflow {name:?}; delete its runs first",
+                        run.id,
+                        run.status.name()
+                    ),
                 ));
             }
             match page.next_cursor {

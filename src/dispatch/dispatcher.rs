@@ -163,14 +163,12 @@ impl Dispatcher {
         let session = self.sessions.get_mut(&key)?;
         let max = subscription.credit.min(CREDIT_MAX);
         let ring = self.rings.entry(subscription.task_type.clone()).or_default();
-        session
-            .credits
-            .entry(subscription.task_type.clone())
-            .and_modify(|c| c.max = max)
-            .or_insert_with(|| {
+        session.credits.entry(subscription.task_type.clone()).and_modify(|c| c.max = max).or_insert_with(
+            || {
                 ring.push_back(key);
                 Credit { max, held: 0, reserved: 0 }
-            });
+            },
+        );
         Some(Subscription { task_type: subscription.task_type.clone(), credit: max })
     }
 
@@ -186,7 +184,10 @@ impl Dispatcher {
                 if let Some(c) = session.credits.get_mut(task_type) {
                     c.reserved += 1;
                 }
-                return Some((Reservation { session: key, task_type: task_type.clone(), on_result: false }, party));
+                return Some((
+                    Reservation { session: key, task_type: task_type.clone(), on_result: false },
+                    party,
+                ));
             }
         }
         None
@@ -215,8 +216,10 @@ impl Dispatcher {
         if reservation.on_result {
             return;
         }
-        if let Some(c) =
-            self.sessions.get_mut(&reservation.session).and_then(|s| s.credits.get_mut(&reservation.task_type))
+        if let Some(c) = self
+            .sessions
+            .get_mut(&reservation.session)
+            .and_then(|s| s.credits.get_mut(&reservation.task_type))
         {
             c.reserved -= 1;
         }
@@ -242,7 +245,12 @@ impl Dispatcher {
         credit.held += 1;
         session.flights.insert(
             assignment.token.clone(),
-            Flight { task_type: reservation.task_type, since: now, acked: false, ack_kept: session.id.is_none() },
+            Flight {
+                task_type: reservation.task_type,
+                since: now,
+                acked: false,
+                ack_kept: session.id.is_none(),
+            },
         );
         if session.id.is_some() {
             session.unkept.push_back((now, assignment.token.clone()));
@@ -254,8 +262,13 @@ impl Dispatcher {
     /// Takes over an attempt that a resumed session already holds.
     pub fn adopt(&mut self, key: SessionKey, token: String, task_type: TaskType, now: Instant) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        let credit = session.credits.entry(task_type.clone()).or_insert(Credit { max: 0, held: 0, reserved: 0 });
-        if session.flights.insert(token, Flight { task_type, since: now, acked: true, ack_kept: true }).is_none() {
+        let credit =
+            session.credits.entry(task_type.clone()).or_insert(Credit { max: 0, held: 0, reserved: 0 });
+        if session
+            .flights
+            .insert(token, Flight { task_type, since: now, acked: true, ack_kept: true })
+            .is_none()
+        {
             credit.held += 1;
         }
     }
@@ -594,13 +607,7 @@ mod tests {
         let now = Instant::now();
         let mut d = Dispatcher::default();
         let (old, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
-        let (new, _) = d.open(
-            session(1).map(|(id, _)| (id, 2)),
-            "w".into(),
-            &[sub("a", 1)],
-            None,
-            now,
-        );
+        let (new, _) = d.open(session(1).map(|(id, _)| (id, 2)), "w".into(), &[sub("a", 1)], None, now);
         assert_ne!(old, new);
         assert_eq!(outbox.try_next(), Some(None));
         assert!(give(&mut d, "a", "t", now));

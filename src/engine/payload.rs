@@ -37,7 +37,8 @@ pub(super) fn keep(json: Bytes, field: impl FnOnce() -> Field, written: &mut Vec
         return Payload::Null;
     }
     if json.len() <= INLINE_MAX {
-        return Payload::Inline(json);
+        // A copy: what came may be a small part of a network buffer, which would be kept alive with it.
+        return Payload::Inline(Bytes::copy_from_slice(&json));
     }
     let field = field();
     let size = u32::try_from(json.len()).unwrap_or(u32::MAX);
@@ -47,25 +48,8 @@ pub(super) fn keep(json: Bytes, field: impl FnOnce() -> Field, written: &mut Vec
 
 /// The value behind `steps`, cut out of `json` without copying; none if there is nothing.
 fn walk(json: &Bytes, steps: &[String]) -> Option<Bytes> {
-    let mut at: &[u8] = json;
-    for step in steps {
-        at = child(at, step)?;
-    }
-    Some(json.slice_ref(at))
-}
-
-/// The member of an object or the element of a list that `step` names. Of equal keys the last counts.
-fn child<'a>(json: &'a [u8], step: &str) -> Option<&'a [u8]> {
-    use serde_json::value::RawValue;
-    let raw = if json.trim_ascii_start().first() == Some(&b'[') {
-        let n: usize = step.parse().ok()?;
-        serde_json::from_slice::<Vec<&RawValue>>(json).ok()?.get(n).copied()?
-    } else {
-        let map: std::collections::BTreeMap<std::borrow::Cow<'_, str>, &RawValue> =
-            serde_json::from_slice(json).ok()?;
-        map.get(step).copied()?
-    };
-    Some(raw.get().as_bytes())
+    let value = crate::model::json::walk(json, steps).ok()??;
+    Some(json.slice_ref(value))
 }
 
 #[cfg(test)]

@@ -221,3 +221,6 @@ pub(super) fn passed(code: &str, what: &str, limit: Span) -> Words {
     let limit = if ms == 0 { format!("{s}s") } else { format!("{}ms", limit.as_millis()) };
     Words::new(code, format!("{what} {limit}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,7 +23,7 @@ pub enum Write {
     Check,
     /// The whole record, prefix included.
     Put(Bytes),
-    /// Record, payloads, index and retention entries go.
+    /// Record, payloads, wake-up, index and retention entries go.
     Delete,
 }
 

@@ -128,14 +128,13 @@ impl Paths {
         }
         let mut at = 0;
         for step in steps {
-            at = match self.nodes[at].children.get(step.as_str()) {
-                Some(child) => *child,
-                None => {
-                    let child = self.nodes.len();
-                    self.nodes.push(PathNode::default());
-                    self.nodes[at].children.insert(step.as_str().into(), child);
-                    child
-                }
+            at = if let Some(child) = self.nodes[at].children.get(step.as_str()) {
+                *child
+            } else {
+                let child = self.nodes.len();
+                self.nodes.push(PathNode::default());
+                self.nodes[at].children.insert(step.as_str().into(), child);
+                child
             };
         }
         let len = &mut self.len;
@@ -301,7 +300,8 @@ fn each_entry(bytes: &[u8], at: usize, found: &mut dyn FnMut(Text<'_>, Range<usi
             return Err(broken(i));
         }
         let end = skip_string(bytes, i)?;
-        let raw = bytes.get(i + 1..end - 1).and_then(|b| std::str::from_utf8(b).ok()).ok_or_else(|| broken(i))?;
+        let raw =
+            bytes.get(i + 1..end - 1).and_then(|b| std::str::from_utf8(b).ok()).ok_or_else(|| broken(i))?;
         i = skip_space(bytes, end);
         if bytes.get(i) != Some(&b':') {
             return Err(broken(i));

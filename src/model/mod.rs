@@ -9,8 +9,8 @@
 pub mod command;
 pub mod commit;
 pub mod document;
-pub mod entropy;
 pub mod duration;
+pub mod entropy;
 pub mod error;
 pub mod event;
 pub mod expr;

@@ -189,7 +189,9 @@ impl Work<'_> {
         for (n, letter) in letters.iter().enumerate() {
             let outcome = match &letter.ask {
                 Ask::Command(command) => self.apply(command)?,
-                Ask::Wake => self.apply(&Command::Wake { sessions: sessions.cloned().unwrap_or_default() })?,
+                Ask::Wake => {
+                    self.apply(&Command::Wake { sessions: sessions.cloned().unwrap_or_default() })?
+                }
                 Ask::Lease { taken, party, .. } => {
                     let (path, generation) = (&taken.entry.path, taken.entry.generation);
                     match self.lease(path, generation, &taken.task_type, party)? {
@@ -234,17 +236,31 @@ impl Work<'_> {
             Some((id, epoch)) => Holder::Session { id: id.clone(), epoch: *epoch },
             None => Holder::Claim { deadline: self.env.lease_now.plus(self.inner.options.lease) },
         };
-        let command =
-            Command::Lease(LeaseTask { path: path.clone(), generation, holder, worker: party.label.to_string() });
+        let command = Command::Lease(LeaseTask {
+            path: path.clone(),
+            generation,
+            holder,
+            worker: party.label.to_string(),
+        });
         Ok(self.apply(&command)?.map(|outcome| {
             let (attempt, deadline) = match &outcome {
                 Outcome::Leased { attempt, deadline } => (*attempt, *deadline),
-                Outcome::Accepted | Outcome::Repeated | Outcome::Exists | Outcome::Nothing | Outcome::Held => {
-                    (0, None)
-                }
+                Outcome::Accepted
+                | Outcome::Repeated
+                | Outcome::Exists
+                | Outcome::Nothing
+                | Outcome::Held => (0, None),
             };
-            let assignment =
-                assignment(self.partition, self.run, path, attempt, self.env.nonce, task_type, input, deadline);
+            let assignment = assignment(
+                self.partition,
+                self.run,
+                path,
+                attempt,
+                self.env.nonce,
+                task_type,
+                input,
+                deadline,
+            );
             (outcome, assignment)
         }))
     }
@@ -297,7 +313,8 @@ fn assignment(
     deadline: Option<Timestamp>,
 ) -> Assignment {
     let token =
-        crate::model::token::TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }.encode();
+        crate::model::token::TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }
+            .encode();
     Assignment {
         token,
         run: run.clone(),

@@ -103,7 +103,9 @@ async fn decode(inner: &Inner, bytes: &Bytes) -> Result<Cached, AppError> {
     let plan = loop {
         match inner.plans.get(&state.workflow, state.version).await {
             Ok(plan) => break plan,
-            Err(e) if e.code == crate::model::error::ErrorCode::StoreUnavailable => backoff.pause(inner).await,
+            Err(e) if e.code == crate::model::error::ErrorCode::StoreUnavailable => {
+                backoff.pause(inner).await
+            }
             Err(e) => return Err(e),
         }
     };
@@ -115,8 +117,14 @@ pub(super) async fn plan(inner: Arc<Inner>, run: RunId, name: WorkflowName, vers
     Done::Plan(run, result)
 }
 
-pub(super) async fn payloads(inner: Arc<Inner>, partition: Partition, run: RunId, fields: Vec<Field>) -> Done {
-    let found = ask(&inner, "payloads", || inner.store.payloads(partition, &run, &fields)).await.unwrap_or_default();
+pub(super) async fn payloads(
+    inner: Arc<Inner>,
+    partition: Partition,
+    run: RunId,
+    fields: Vec<Field>,
+) -> Done {
+    let found =
+        ask(&inner, "payloads", || inner.store.payloads(partition, &run, &fields)).await.unwrap_or_default();
     // A field that is gone (the run was deleted meanwhile) reads as null: the compare will refuse the decision.
     let found = found.into_iter().map(|b| b.unwrap_or_else(|| Bytes::from_static(b"null")));
     Done::Payloads(run, fields.iter().cloned().zip(found).collect())

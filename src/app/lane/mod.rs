@@ -376,6 +376,9 @@ fn size_of(write: &RunWrite) -> usize {
 
 impl std::fmt::Debug for Lane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lane").field("sequence", &self.sequence).field("waiting", &self.waiting).finish_non_exhaustive()
+        f.debug_struct("Lane")
+            .field("sequence", &self.sequence)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
     }
 }

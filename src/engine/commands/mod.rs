@@ -99,3 +99,6 @@ impl Found<'_> {
         self.state.failures.iter().rev().find(of)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,19 +56,25 @@ pub(super) fn write(model: &Model<'_>) -> Vec<u8> {
 
 fn write_task(task: &Draft<'_>, needs: &[u32], all: &[Draft<'_>]) -> Object {
     let mut out = Object::default();
-    out.text("type", task.task_type.as_ref().map(|t| t.as_str()));
+    out.text("type", task.task_type.as_ref().map(super::super::ids::TaskType::as_str));
     out.texts("needs", needs.iter().map(|n| all[*n as usize].id.as_str()));
-    out.text("when", match task.when {
-        When::Success => None,
-        When::Failure => Some("failure"),
-        When::Always => Some("always"),
-    });
+    out.text(
+        "when",
+        match task.when {
+            When::Success => None,
+            When::Failure => Some("failure"),
+            When::Always => Some("always"),
+        },
+    );
     out.node("if", task.condition.filter(|n| n.kind != Kind::Bool(true)));
     out.node("input", task.input.filter(|n| n.kind != Kind::Null));
     let (retry, default) = (&task.retry, RetryPolicy::default());
     if *retry != default {
         let mut o = Object::default();
-        o.raw("max_attempts", (retry.max_attempts != default.max_attempts).then(|| retry.max_attempts.to_string()));
+        o.raw(
+            "max_attempts",
+            (retry.max_attempts != default.max_attempts).then(|| retry.max_attempts.to_string()),
+        );
         o.span("initial", (retry.initial != default.initial).then_some(retry.initial));
         o.raw("factor", differs(retry.factor, default.factor));
         o.span("max", (retry.max != default.max).then_some(retry.max));

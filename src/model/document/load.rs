@@ -12,7 +12,10 @@ pub(crate) const MAX_BYTES: usize = 1 << 20;
 /// Reads a document's text. A fault here is the only one: nothing behind it was seen.
 pub(crate) fn load(text: &[u8], format: Format) -> Result<Node, Fault> {
     if text.len() > MAX_BYTES {
-        return Err(whole(format!("the document has {} bytes; the limit is {MAX_BYTES} (1 MiB)", text.len())));
+        return Err(whole(format!(
+            "the document has {} bytes; the limit is {MAX_BYTES} (1 MiB)",
+            text.len()
+        )));
     }
     let text = match std::str::from_utf8(text) {
         Ok(text) => text,
@@ -21,14 +24,20 @@ pub(crate) fn load(text: &[u8], format: Format) -> Result<Node, Fault> {
         }
         Err(e) => {
             let at = e.valid_up_to();
-            let line = text[..at].iter().filter(|b| **b == b'\n').count() as u32 + 1;
+            let before = std::str::from_utf8(&text[..at]).unwrap_or_default();
+            let line = before.matches('\n').count() as u32 + 1;
             let message = format!("the document is not UTF-8 (byte {at})");
-            return Err(Fault { path: String::new(), line: (format == Format::Yaml).then_some(line), message });
+            return Err(Fault {
+                path: String::new(),
+                line: (format == Format::Yaml).then_some(line),
+                message,
+            });
         }
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.starts_with('\u{feff}') {
-        let message = "the document begins with more than one byte order mark (U+FEFF); remove them".to_owned();
+        let message =
+            "the document begins with more than one byte order mark (U+FEFF); remove them".to_owned();
         return Err(Fault { path: String::new(), line: (format == Format::Yaml).then_some(1), message });
     }
     match format {
@@ -58,7 +67,7 @@ fn json(text: &str) -> Result<Node, Fault> {
 
 fn value<'a>(token: Token<'a>, reader: &mut Reader<'a>) -> Result<Node, SyntaxError> {
     let kind = match token {
-        Token::Null => Kind::Null,
+        Token::Null | Token::ArrayEnd | Token::ObjectEnd => Kind::Null,
         Token::Bool(b) => Kind::Bool(b),
         Token::Number(token) => Kind::Number(token.to_owned()),
         Token::String(text) | Token::Key(text) => Kind::String(decode(text, reader)?),
@@ -79,7 +88,6 @@ fn value<'a>(token: Token<'a>, reader: &mut Reader<'a>) -> Result<Node, SyntaxEr
             }
             Kind::Map(entries)
         }
-        Token::ArrayEnd | Token::ObjectEnd => Kind::Null,
     };
     Ok(Node { line: 0, kind })
 }

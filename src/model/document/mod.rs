@@ -68,7 +68,9 @@ pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
     let faults = match result {
         Some(Ok(document)) => return Ok(document),
         Some(Err(faults)) => faults,
-        None => vec![load::whole("the document could not be compiled; this is no fault of its own".to_owned())],
+        None => {
+            vec![load::whole("the document could not be compiled; this is no fault of its own".to_owned())]
+        }
     };
     Err(in_order(faults))
 }

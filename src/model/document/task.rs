@@ -2,7 +2,7 @@
 
 use super::fields::{Faults, Fields, duration_of, positive};
 use super::node::{Kind, Node, shown};
-use crate::model::expr::has_expression;
+use crate::model::expr::{has_expression, is_one_expression};
 use crate::model::ids::{TaskId, TaskType};
 use crate::model::plan::{RetryPolicy, Timeouts, When};
 
@@ -78,7 +78,11 @@ fn task_type(fields: &Fields<'_>, node: &Node, path: &str, faults: &mut Faults) 
     let Some(value) = fields.get("type") else {
         // Another kind has been told to be not supported yet; that is enough.
         if !LATER_KINDS.iter().any(|kind| fields.get(kind).is_some()) {
-            faults.add(path, node.at(), "the task has no kind; give it a 'type', the task type its workers serve");
+            faults.add(
+                path,
+                node.at(),
+                "the task has no kind; give it a 'type', the task type its workers serve",
+            );
         }
         return None;
     };
@@ -92,7 +96,11 @@ fn task_type(fields: &Fields<'_>, node: &Node, path: &str, faults: &mut Faults) 
     match TaskType::new(fields.text("type", faults)?) {
         Ok(task_type) => Some(task_type),
         Err(e) => {
-            faults.add(&path, value.at(), format!("the task type {} is not valid: {}", shown(&e.got), e.rule));
+            faults.add(
+                &path,
+                value.at(),
+                format!("the task type {} is not valid: {}", shown(&e.got), e.rule),
+            );
             None
         }
     }
@@ -106,7 +114,11 @@ fn when(fields: &Fields<'_>, faults: &mut Faults) -> When {
         "always" => When::Always,
         _ => {
             let line = fields.get("when").and_then(Node::at);
-            faults.add(&fields.path("when"), line, format!("{} is not one of success, failure, always", shown(word)));
+            faults.add(
+                &fields.path("when"),
+                line,
+                format!("{} is not one of success, failure, always", shown(word)),
+            );
             When::Success
         }
     }
@@ -119,14 +131,14 @@ fn condition<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<&'n Node> {
     match &node.kind {
         Kind::Bool(_) => Some(node),
         Kind::String(text) if has_expression(text) => {
-            let whole = text.starts_with("${{") && text.ends_with("}}");
-            if !whole {
+            if !is_one_expression(text) {
                 faults.add(&path, node.at(), "must be exactly one expression, without text around it");
             }
             Some(node)
         }
         Kind::String(text) => {
-            let message = format!("must be true, false or an expression ${{{{ … }}}}, but is the text {}", shown(text));
+            let message =
+                format!("must be true, false or an expression ${{{{ … }}}}, but is the text {}", shown(text));
             faults.add(&path, node.at(), message);
             None
         }
@@ -176,8 +188,7 @@ fn timeout(fields: &Fields<'_>, faults: &mut Faults) -> Timeouts {
     let path = fields.path("timeout");
     if !matches!(node.kind, Kind::Map(_)) {
         // Of a task that a worker does, a bare duration limits the attempt.
-        timeouts.run =
-            duration_of(node, &path, faults).and_then(|span| positive(span, node, &path, faults));
+        timeouts.run = duration_of(node, &path, faults).and_then(|span| positive(span, node, &path, faults));
         return timeouts;
     }
     let keys = ["queue", "run", "heartbeat", "total"];
@@ -196,7 +207,11 @@ fn continue_on_error(fields: &Fields<'_>, faults: &mut Faults) -> bool {
         Some("continue") => true,
         Some(word) => {
             let line = fields.get("on_error").and_then(Node::at);
-            faults.add(&fields.path("on_error"), line, format!("{} is not one of fail, continue", shown(word)));
+            faults.add(
+                &fields.path("on_error"),
+                line,
+                format!("{} is not one of fail, continue", shown(word)),
+            );
             false
         }
     }

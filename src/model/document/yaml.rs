@@ -9,7 +9,7 @@
 use super::load::MAX_BYTES;
 use super::node::{Entry, Kind, MAX_DEPTH, Node};
 use crate::model::error::Fault;
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, Tag};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,12 +23,15 @@ pub(super) fn load(text: &str) -> Result<Node, Fault> {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
         emit_comments: false,
-        simple_key_max_lookahead: 4096,
     };
     let mut loader = Loader::default();
     for next in Parser::new_from_str_with_options(text, options) {
         let (event, span) = next.map_err(|e| {
-            fault(e.marker().line(), format!("the document is not valid YAML: {}", e.info()))
+            let message = match e.kind() {
+                ErrorKind::RecursionLimitExceeded => format!("nested deeper than {MAX_DEPTH}"),
+                _ => format!("the document is not valid YAML: {}", e.info()),
+            };
+            fault(e.marker().line(), message)
         })?;
         loader.event(event, &span)?;
     }
@@ -65,10 +68,14 @@ impl Cost {
         self.nodes = self.nodes.saturating_add(cost.nodes);
         self.bytes = self.bytes.saturating_add(cost.bytes);
         if self.nodes > MAX_NODES {
-            return Err(fault(line, format!("the document has more than {MAX_NODES} values, aliases included")));
+            return Err(fault(
+                line,
+                format!("the document has more than {MAX_NODES} values, aliases included"),
+            ));
         }
         if self.bytes > MAX_BYTES {
-            let message = format!("the document has more than {MAX_BYTES} bytes (1 MiB) of text, aliases included");
+            let message =
+                format!("the document has more than {MAX_BYTES} bytes (1 MiB) of text, aliases included");
             return Err(fault(line, message));
         }
         Ok(())
@@ -101,7 +108,10 @@ impl Loader {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(fault(line, "the text holds more than one YAML document; give one".to_owned()));
+                    return Err(fault(
+                        line,
+                        "the text holds more than one YAML document; give one".to_owned(),
+                    ));
                 }
                 Ok(())
             }
@@ -111,9 +121,15 @@ impl Loader {
                 if self.wants_key() {
                     let key = value.into_owned();
                     if anchor > 0 {
-                        self.keep(anchor, &Node { line: line as u32, kind: Kind::String(key.clone()) }, before, line)?;
+                        self.keep(
+                            anchor,
+                            &Node { line: line as u32, kind: Kind::String(key.clone()) },
+                            before,
+                            line,
+                        )?;
                     }
-                    return self.key(key, line);
+                    self.key(key, line);
+                    return Ok(());
                 }
                 let kind = scalar(value, style, tag.as_deref(), line)?;
                 self.done(Node { line: line as u32, kind }, anchor, before, line)
@@ -137,11 +153,10 @@ impl Loader {
         self.open.last().is_some_and(|o| matches!(o.node.kind, Kind::Map(_)) && o.key.is_none())
     }
 
-    fn key(&mut self, key: String, line: usize) -> Result<(), Fault> {
+    fn key(&mut self, key: String, line: usize) {
         if let Some(open) = self.open.last_mut() {
             open.key = Some((key, line as u32));
         }
-        Ok(())
     }
 
     fn start(
@@ -206,10 +221,11 @@ impl Loader {
         // Paid for before it is copied: a bomb must not be built first.
         self.spent.add(anchored.cost, line)?;
         if self.wants_key() {
-            return match &node.kind {
-                Kind::String(key) | Kind::Number(key) => self.key(key.clone(), line),
-                _ => Err(fault(line, KEY_FORM.to_owned())),
+            let (Kind::String(key) | Kind::Number(key)) = &node.kind else {
+                return Err(fault(line, KEY_FORM.to_owned()));
             };
+            self.key(key.clone(), line);
+            return Ok(());
         }
         let copy = Node { line: line as u32, kind: node.kind.clone() };
         self.done(copy, 0, before, line)
@@ -235,7 +251,11 @@ fn unknown_tag(tag: &Tag, line: usize) -> Fault {
 fn scalar(value: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>, line: usize) -> Result<Kind, Fault> {
     let resolve = |text: &str| plain(text).map_err(|message| fault(line, message));
     let Some(tag) = tag else {
-        return if style == ScalarStyle::Plain { resolve(&value) } else { Ok(Kind::String(value.into_owned())) };
+        return if style == ScalarStyle::Plain {
+            resolve(&value)
+        } else {
+            Ok(Kind::String(value.into_owned()))
+        };
     };
     if tag.original() == "!" {
         return Ok(Kind::String(value.into_owned()));
@@ -296,7 +316,10 @@ fn decimal(text: &str, unsigned: &str) -> Option<String> {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (mantissa, None),
     };
-    if !digits(whole) || !fraction.is_none_or(digits) || (whole.is_empty() && fraction.is_none_or(str::is_empty)) {
+    if !digits(whole)
+        || !fraction.is_none_or(digits)
+        || (whole.is_empty() && fraction.is_none_or(str::is_empty))
+    {
         return None;
     }
     let mut token = String::with_capacity(text.len() + 2);

@@ -187,7 +187,8 @@ impl<'s> Rewriter<'_, 's> {
         } else if self.is_test_name(at) && name != "not" {
             ("test", &TESTS)
         } else if self.symbol(at + 1, "(") && previous_is(".") {
-            self.faults.push(format!("a value has no function '{name}'; filters are written 'value | {name}'"));
+            self.faults
+                .push(format!("a value has no function '{name}'; filters are written 'value | {name}'"));
             return;
         } else if self.symbol(at + 1, "(")
             && !matches!(name, "and" | "or" | "not" | "in" | "is" | "if" | "else")
@@ -197,7 +198,8 @@ impl<'s> Rewriter<'_, 's> {
             return;
         };
         if !known.contains(&name) {
-            self.faults.push(format!("there is no {what} '{name}'{}", did_you_mean(name, known.iter().copied())));
+            self.faults
+                .push(format!("there is no {what} '{name}'{}", did_you_mean(name, known.iter().copied())));
         }
     }
 
@@ -229,7 +231,8 @@ impl<'s> Rewriter<'_, 's> {
             self.emit(",");
             if self.symbol(from, ".") {
                 let name = self.tokens[from + 1];
-                let text = if name.kind == Lexeme::Name { format!("'{}'", name.text) } else { name.text.to_owned() };
+                let text =
+                    if name.kind == Lexeme::Name { format!("'{}'", name.text) } else { name.text.to_owned() };
                 self.emit(&text);
             } else {
                 self.emit("(");
@@ -345,7 +348,8 @@ impl<'s> Rewriter<'_, 's> {
     /// Takes task and field off the steps of `tasks.…`.
     fn task(&mut self, steps: &mut Vec<String>) -> Option<Root> {
         let Some(id) = steps.first().cloned() else {
-            self.faults.push("'tasks' stands for no value; name a task outright: tasks.<id>.output".to_owned());
+            self.faults
+                .push("'tasks' stands for no value; name a task outright: tasks.<id>.output".to_owned());
             return None;
         };
         let index = match self.names.task(&id) {
@@ -403,7 +407,9 @@ impl<'s> Rewriter<'_, 's> {
                     let digits = step.text.trim_start_matches('0');
                     if digits.is_empty() { "0".to_owned() } else { digits.to_owned() }
                 }
-                Lexeme::String if !dotted && !step.text.contains('\\') => step.text[1..step.text.len() - 1].to_owned(),
+                Lexeme::String if !dotted && !step.text.contains('\\') => {
+                    step.text[1..step.text.len() - 1].to_owned()
+                }
                 Lexeme::Name | Lexeme::Integer | Lexeme::Float | Lexeme::String | Lexeme::Symbol => {
                     return (steps, at);
                 }
@@ -415,14 +421,12 @@ impl<'s> Rewriter<'_, 's> {
 }
 
 /// A path with one more step, as users would write it.
-pub(super) fn show_step(mut shown: String, step: &str) -> String {
+pub(super) fn show_step(shown: String, step: &str) -> String {
     if step.bytes().all(|b| b.is_ascii_digit()) {
-        shown.push_str(&format!("[{step}]"));
+        shown + "[" + step + "]"
     } else if step.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        shown.push('.');
-        shown.push_str(step);
+        shown + "." + step
     } else {
-        shown.push_str(&format!("[{step:?}]"));
+        format!("{shown}[{step:?}]")
     }
-    shown
 }

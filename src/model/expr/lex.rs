@@ -54,6 +54,11 @@ pub(crate) fn has_expression(text: &str) -> bool {
     text.match_indices("${{").any(|(at, _)| !text[..at].ends_with('$'))
 }
 
+/// Whether `text` is an expression with nothing around it. Text that cannot be cut passes: compiling it tells why.
+pub(crate) fn is_one_expression(text: &str) -> bool {
+    split(text).map_or(true, |parts| matches!(parts[..], [Part::Expression(_)]))
+}
+
 /// Cuts a text into literal parts and expressions.
 pub(super) fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
     let mut parts = Vec::new();
@@ -108,7 +113,8 @@ fn tokens(source: &str) -> Result<(Vec<Token<'_>>, usize), String> {
             b'"' | b'\'' => (Lexeme::String, string(bytes, at)?),
             b'0'..=b'9' => number(bytes, at),
             b'A'..=b'Z' | b'a'..=b'z' | b'_' => {
-                let more = bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
+                let more =
+                    bytes[at..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count();
                 (Lexeme::Name, more)
             }
             b'(' | b'[' | b'{' => {
@@ -119,10 +125,11 @@ fn tokens(source: &str) -> Result<(Vec<Token<'_>>, usize), String> {
                 open -= 1;
                 (Lexeme::Symbol, 1)
             }
-            b'+' | b'-' | b'*' | b'/' | b'%' | b'.' | b',' | b':' | b'~' | b'|' | b'=' | b'<' | b'>' | b'!' => {
-                let two = bytes.get(at..at + 2).is_some_and(|op| {
-                    matches!(op, b"//" | b"**" | b"==" | b"!=" | b">=" | b"<=")
-                });
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'.' | b',' | b':' | b'~' | b'|' | b'=' | b'<' | b'>'
+            | b'!' => {
+                let two = bytes
+                    .get(at..at + 2)
+                    .is_some_and(|op| matches!(op, b"//" | b"**" | b"==" | b"!=" | b">=" | b"<="));
                 if byte == b'!' && !two {
                     return Err("an expression holds a '!' that is not part of '!='; write 'not'".to_owned());
                 }
@@ -205,10 +212,10 @@ mod tests {
     fn a_second_dollar_writes_the_mark_itself() {
         assert_eq!(cut("$${{ a }}").unwrap(), ["t:${{ a }}"]);
         assert_eq!(cut("$$${{").unwrap(), ["t:$${{"]);
-        assert_eq!(cut("$$ $HOME Pool$1 {{ x }} $${{x}} ${{ a }}").unwrap(), [
-            "t:$$ $HOME Pool$1 {{ x }} ${{x}} ",
-            "e:a"
-        ]);
+        assert_eq!(
+            cut("$$ $HOME Pool$1 {{ x }} $${{x}} ${{ a }}").unwrap(),
+            ["t:$$ $HOME Pool$1 {{ x }} ${{x}} ", "e:a"]
+        );
         assert!(!has_expression("$${{ a }}") && has_expression("$ ${{ a }}"));
     }
 

@@ -18,6 +18,8 @@ const SHALLOW: usize = 24;
 const DEEPEST: usize = 16 + json::MAX_DEPTH;
 /// Most faults of one input that are told.
 const MAX_FAULTS: usize = 100;
+/// Messages about inputs larger than this, in bytes, do not repeat the values.
+const LARGE: usize = 64 << 10;
 /// Longest message of a fault, in characters.
 const MAX_MESSAGE: usize = 500;
 /// Most schemas that may apply to one and the same value, counted through references.
@@ -55,13 +57,18 @@ impl InputSchema {
     pub fn check(&self, input: &[u8]) -> Vec<Fault> {
         if json::depth(input) > SHALLOW {
             return super::on_deep_stack(|| self.check_here(input)).unwrap_or_else(|| {
-                vec![Fault { path: String::new(), line: None, message: "the input could not be checked".to_owned() }]
+                vec![Fault {
+                    path: String::new(),
+                    line: None,
+                    message: "the input could not be checked".to_owned(),
+                }]
             });
         }
         self.check_here(input)
     }
 
     fn check_here(&self, input: &[u8]) -> Vec<Fault> {
+        let large = input.len() > LARGE;
         let input = match value(input) {
             Ok(input) => input,
             Err(message) => return vec![Fault { path: String::new(), line: None, message }],
@@ -70,7 +77,11 @@ impl InputSchema {
             .validator
             .iter_errors(&input)
             .take(MAX_FAULTS)
-            .map(|e| Fault { path: e.instance_path().to_string(), line: None, message: cut(&e.to_string()) })
+            .map(|e| Fault {
+                path: e.instance_path().to_string(),
+                line: None,
+                message: if large { cut(&e.masked().to_string()) } else { cut(&e.to_string()) },
+            })
             .collect();
         faults.sort();
         faults
@@ -186,7 +197,8 @@ impl Applied<'_> {
             Some(None) => return Err(format!("{pointer} refers to itself without going into the value")),
             None => {}
         }
-        let too_many = || format!("{pointer}: too many schemas apply to one value, through references or allOf");
+        let too_many =
+            || format!("{pointer}: too many schemas apply to one value, through references or allOf");
         if above > MAX_CHAIN {
             return Err(too_many());
         }
@@ -196,7 +208,9 @@ impl Applied<'_> {
             for (key, value) in map {
                 let here = child(pointer, key);
                 match (key.as_str(), value) {
-                    ("$ref", Value::String(target)) => next.extend(target.strip_prefix('#').map(percent_decoded)),
+                    ("$ref", Value::String(target)) => {
+                        next.extend(target.strip_prefix('#').map(percent_decoded));
+                    }
                     ("not" | "if" | "then" | "else", _) => next.push(here),
                     ("allOf" | "anyOf" | "oneOf", Value::Array(items)) => {
                         next.extend((0..items.len()).map(|n| format!("{here}/{n}")));
@@ -230,7 +244,8 @@ fn percent_decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let (mut out, mut i) = (Vec::with_capacity(bytes.len()), 0);
     while i < bytes.len() {
-        let hex = text.get(i + 1..i + 3).filter(|_| bytes[i] == b'%').and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex =
+            text.get(i + 1..i + 3).filter(|_| bytes[i] == b'%').and_then(|h| u8::from_str_radix(h, 16).ok());
         out.push(hex.unwrap_or(bytes[i]));
         i += if hex.is_some() { 3 } else { 1 };
     }

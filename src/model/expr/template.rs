@@ -4,7 +4,7 @@
 use super::analyse::{Compiled, Names, compile};
 use super::lex::{self, Part};
 use super::lookup::{Found, Lookups};
-use super::program::{self, too_deep};
+use super::program::too_deep;
 use super::{ExprError, Root, Scope};
 use crate::model::document::{Kind, Node, join, sorted};
 use crate::model::error::Fault;
@@ -69,7 +69,8 @@ impl Template {
         match &self.pieces[..] {
             [Piece::Value { what: Compiled::Path(lookup), .. }] => {
                 let path = self.lookups.path(*lookup);
-                matches!(path.root, Root::Input | Root::Output(_)).then(|| (path.root.clone(), &path.steps[..]))
+                matches!(path.root, Root::Input | Root::Output(_))
+                    .then(|| (path.root.clone(), &path.steps[..]))
             }
             _ => None,
         }
@@ -95,8 +96,10 @@ impl Template {
             };
             piece.render(&mut found, &mut out).map_err(|e| located(e, what, source))?;
             if out.len() > PAYLOAD_MAX {
-                let message =
-                    format!("{what} comes to {} bytes or more; the limit is {PAYLOAD_MAX} (1 MiB)", out.len());
+                let message = format!(
+                    "{what} comes to {} bytes or more; the limit is {PAYLOAD_MAX} (1 MiB)",
+                    out.len()
+                );
                 return Err(ExprError { code: "value_too_large", message });
             }
         }
@@ -140,7 +143,7 @@ fn value(what: &Compiled, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Resul
             Some(raw) if raw != b"null" => out.extend_from_slice(raw),
             _ => value(other, found, out)?,
         },
-        Compiled::Program(program) => program::to_json(&program.run(found)?, out)?,
+        Compiled::Program(program) => program.json(found, out)?,
     }
     Ok(())
 }
@@ -161,7 +164,7 @@ fn text(what: &Compiled, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Result
                 _ => text(other, found, out)?,
             }
         }
-        Compiled::Program(program) => program::to_text(&program.run(found)?, out)?,
+        Compiled::Program(program) => program.text(found, out)?,
     }
     Ok(())
 }
@@ -276,7 +279,11 @@ impl Builder<'_> {
             }
             self.flush();
             let source = source.text.into();
-            self.pieces.push(if whole { Piece::Value { what, source, depth } } else { Piece::Text { what, source } });
+            self.pieces.push(if whole {
+                Piece::Value { what, source, depth }
+            } else {
+                Piece::Text { what, source }
+            });
         }
         if !whole {
             self.raw.push(b'"');

@@ -1,3 +1,5 @@
+#![allow(clippy::format_collect, reason = "documents of many lines read best like this")]
+
 use super::*;
 use crate::model::document::{Kind, Node};
 use crate::model::error::Fault;
@@ -30,7 +32,11 @@ impl Scope for World {
     fn task(&self, index: u32) -> TaskFacts<'_> {
         match index {
             0 => TaskFacts { status: "completed", output: self.a.as_bytes(), error: None },
-            _ => TaskFacts { status: "failed", output: b"null", error: Some(("card_declined", "no \"funds\"")) },
+            _ => TaskFacts {
+                status: "failed",
+                output: b"null",
+                error: Some(("card_declined", "no \"funds\"")),
+            },
         }
     }
     fn run(&self) -> Bytes {
@@ -149,7 +155,13 @@ fn null_missing_and_empty_are_three_things() {
     assert_eq!(code("x-${{ input.a }}-y", r#"{"a":null}"#), "expression_failed");
     assert_eq!(code("x-${{ input.a }}-y", r#"{"a":[]}"#), "expression_failed");
     assert_eq!(code("x-${{ input.a }}-y", r#"{"a":{}}"#), "expression_failed");
-    for source in ["${{ input.a }}", "x-${{ input.a }}-y", "${{ input.a.b.c }}", "${{ input.a == 1 }}", "${{ not input.a }}"] {
+    for source in [
+        "${{ input.a }}",
+        "x-${{ input.a }}-y",
+        "${{ input.a.b.c }}",
+        "${{ input.a == 1 }}",
+        "${{ not input.a }}",
+    ] {
         let error = render(source, "{}").unwrap_err();
         assert_eq!(error.code, "missing_value", "{source}");
         assert!(error.message.contains("place") && error.message.contains("input.a"), "{error}");
@@ -162,7 +174,9 @@ fn null_missing_and_empty_are_three_things() {
 
 #[test]
 fn default_covers_missing_at_any_depth_and_null() {
-    for input in ["{}", r#"{"a":null}"#, r#"{"a":{}}"#, r#"{"a":{"b":null}}"#, r#"{"a":"x"}"#, r#"{"a":[]}"#, "null"] {
+    for input in
+        ["{}", r#"{"a":null}"#, r#"{"a":{}}"#, r#"{"a":{"b":null}}"#, r#"{"a":"x"}"#, r#"{"a":[]}"#, "null"]
+    {
         assert_eq!(ok("${{ input.a.b | default(5) }}", input), "5", "{input}");
         assert_eq!(ok("${{ input.a.b|d('x') }}", input), "\"x\"", "{input}");
         assert_eq!(ok("${{ (input.a.b | default(5)) + 1 }}", input), "6", "{input}");
@@ -188,7 +202,10 @@ fn strictness_holds_everywhere_but_before_default_and_defined() {
     assert_eq!(code("${{ input.a is none }}", "{}"), "missing_value");
     assert_eq!(code("${{ input.l[run.version] }}", r#"{"l":[1]}"#), "missing_value");
     assert!(
-        render("${{ input.l[run.version].x }}", r#"{"l":[1]}"#).unwrap_err().message.contains("input.l[3] is missing")
+        render("${{ input.l[run.version].x }}", r#"{"l":[1]}"#)
+            .unwrap_err()
+            .message
+            .contains("input.l[3] is missing")
     );
     assert_eq!(code("${{ input.a ~ 'x' }}", "{}"), "missing_value");
     assert_eq!(code("${{ [input.a] }}", "{}"), "missing_value");
@@ -203,11 +220,14 @@ fn strictness_holds_everywhere_but_before_default_and_defined() {
 
 #[test]
 fn data_is_never_expanded_again() {
-    for data in ["Pool$1.run", "$HOME", "$$", "${{ input.secret }}", "$${{ x }}", "{{ 1 }}", "{% if %}", "a\"b\n\\c"] {
+    for data in
+        ["Pool$1.run", "$HOME", "$$", "${{ input.secret }}", "$${{ x }}", "{{ 1 }}", "{% if %}", "a\"b\n\\c"]
+    {
         let json = serde_json::to_string(data).unwrap();
         let input = format!("{{\"v\":{json},\"secret\":\"s3\"}}");
         assert_eq!(ok("${{ input.v }}", &input), json);
-        let inside: String = serde_json::from_str(&ok("<${{ input.v }}|${{ input.v ~ '' }}>", &input)).unwrap();
+        let inside: String =
+            serde_json::from_str(&ok("<${{ input.v }}|${{ input.v ~ '' }}>", &input)).unwrap();
         assert_eq!(inside, format!("<{data}|{data}>"));
         // JSON written by hand as text: tojson keeps it JSON.
         let outer: String = serde_json::from_str(&ok("{\"q\": ${{ input.v | tojson }}}", &input)).unwrap();
@@ -250,12 +270,10 @@ fn roots_are_exactly_what_is_read() {
     assert_eq!(roots("${{ 1 + 1 }}"), []);
     assert_eq!(roots("${{ input.a }}"), [Root::Input]);
     assert_eq!(roots("${{ tasks.b.status == 'failed' }}"), [Root::Facts(1)]);
-    assert_eq!(roots("${{ tasks.b.error.code }}-${{ tasks.a.output.x }}-${{ input.a + input.b }}-${{ run.id }}"), [
-        Root::Input,
-        Root::Output(0),
-        Root::Facts(1),
-        Root::Run
-    ]);
+    assert_eq!(
+        roots("${{ tasks.b.error.code }}-${{ tasks.a.output.x }}-${{ input.a + input.b }}-${{ run.id }}"),
+        [Root::Input, Root::Output(0), Root::Facts(1), Root::Run]
+    );
     assert_eq!(roots("${{ 'input.a ~ tasks.a.output' }}"), []);
 }
 
@@ -264,7 +282,14 @@ fn a_whole_path_into_a_payload_is_told_as_such() {
     let path = |source: &str| compile(source).unwrap().as_path().map(|(r, s)| (r, s.join("/")));
     assert_eq!(path("${{ input }}"), Some((Root::Input, String::new())));
     assert_eq!(path("${{ tasks.b.output.x['y z'][0] }}"), Some((Root::Output(1), "x/y z/0".to_owned())));
-    for none in ["${{ input.a }} ", "x", "${{ input.a + 1 }}", "${{ run.id }}", "${{ tasks.b.status }}", "${{ input.a | d(1) }}"] {
+    for none in [
+        "${{ input.a }} ",
+        "x",
+        "${{ input.a + 1 }}",
+        "${{ run.id }}",
+        "${{ tasks.b.status }}",
+        "${{ input.a | d(1) }}",
+    ] {
         assert_eq!(path(none), None, "{none}");
     }
 }
@@ -366,7 +391,7 @@ fn hostile_expressions_are_harmless() {
         format!("${{{{{}{inner}{}}}}}", open.repeat(n), close.repeat(n))
     };
     let x = "input.x";
-    let sources = [
+    let sources: Vec<String> = vec![
         fill("-", x),
         fill("- ", "1"),
         fill("not ", x),
@@ -429,15 +454,25 @@ fn hostile_expressions_are_harmless() {
         "${{ 1 // 0 }}".to_owned(),
         "${{ 1 / 0 }}".to_owned(),
     ];
-    for source in &sources {
-        for input in [r#"{"x":"some text"}"#, r#"{"x":[[[1]],[2]]}"#, r#"{"x":{"x":{"x":1}}}"#, r#"{"x":3}"#] {
-            let Ok(template) = compile(source) else { continue };
+    let templates: Vec<_> = sources.iter().filter_map(|s| Some((s.clone(), compile(s).ok()?))).collect();
+    assert!(templates.len() > 40, "most of them compile, or this shows nothing");
+    // A quarter of what any thread has that renders.
+    let small = std::thread::Builder::new().stack_size(512 << 10);
+    let rendering = small.spawn(move || {
+        let mut values = 0;
+        for input in [r#"{"x":"some text"}"#, r#"{"x":[[[1]],[2]]}"#, r#"{"x":{"x":{"x":1}}}"#, r#"{"x":3}"#]
+        {
             let world = World { input: input.to_owned(), ..World::default() };
-            if let Ok(value) = template.render(&world, "p") {
-                assert!(crate::model::json::check(&value).is_ok(), "{source} gives {value:?}");
+            for (source, template) in &templates {
+                if let Ok(value) = template.render(&world, "p") {
+                    assert!(crate::model::json::check(&value).is_ok(), "{source} gives {value:?}");
+                    values += 1;
+                }
             }
         }
-    }
+        values
+    });
+    assert!(rendering.unwrap().join().unwrap() > 20);
 }
 
 #[test]
@@ -505,10 +540,17 @@ mod schema {
     #[test]
     fn references_that_double_are_refused() {
         let defs: Vec<String> = (0..15)
-            .map(|n| format!(r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}}"##, n + 1))
+            .map(|n| {
+                format!(
+                    r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}}"##,
+                    n + 1
+                )
+            })
             .collect();
         let schema = format!(r##"{{"$ref":"#/$defs/d0","$defs":{{{},"d15":true}}}}"##, defs.join(","));
-        assert!(InputSchema::compile(schema.as_bytes()).map(|_| ()).unwrap_err().contains("too many schemas"));
+        assert!(
+            InputSchema::compile(schema.as_bytes()).map(|_| ()).unwrap_err().contains("too many schemas")
+        );
     }
 
     #[test]

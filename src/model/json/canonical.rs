@@ -124,9 +124,8 @@ fn number(token: &str) -> Vec<u8> {
     // No exponent that anybody means has more than 30 digits; beyond, equal is what is written alike.
     let Ok(exponent) = exponent.parse::<i128>() else { return token.to_ascii_lowercase().into_bytes() };
     let significant = digits.trim_end_matches('0').len();
-    let exponent = exponent
-        .saturating_sub(fraction.len() as i128)
-        .saturating_add((digits.len() - significant) as i128);
+    let exponent =
+        exponent.saturating_sub(fraction.len() as i128).saturating_add((digits.len() - significant) as i128);
     digits.truncate(significant);
     let mut out = String::with_capacity(digits.len() + 4);
     if negative {

@@ -97,7 +97,11 @@ impl<'a> Text<'a> {
                 b'u' => {
                     let high = hex4(rest, used);
                     used += 4;
-                    let low = rest.as_bytes().get(used..used + 2).filter(|b| b == b"\\u").map(|_| hex4(rest, used + 2));
+                    let low = rest
+                        .as_bytes()
+                        .get(used..used + 2)
+                        .filter(|b| b == b"\\u")
+                        .map(|_| hex4(rest, used + 2));
                     match (high, low) {
                         (0xd800..=0xdbff, Some(low @ 0xdc00..=0xdfff)) => {
                             used += 6;

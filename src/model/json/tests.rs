@@ -33,9 +33,37 @@ fn valid_texts_pass_the_check() {
 #[test]
 fn invalid_texts_are_refused_and_the_message_says_where() {
     for bad in [
-        "", " ", "nul", "tru", "[1,]", "{\"a\"}", "{\"a\":}", "{a:1}", "{'a':1}", "01", "1.", ".5", "+1", "1e", "--1",
-        "NaN", "Infinity", "\"a", "\"\n\"", "\"\\x\"", "\"\\u12g4\"", "[1 2]", "[1]]", "1 2", "[1}", "{\"a\":1]", "{,}",
-        "\u{feff}1", "[", "{\"a\":1,", "-",
+        "",
+        " ",
+        "nul",
+        "tru",
+        "[1,]",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{a:1}",
+        "{'a':1}",
+        "01",
+        "1.",
+        ".5",
+        "+1",
+        "1e",
+        "--1",
+        "NaN",
+        "Infinity",
+        "\"a",
+        "\"\n\"",
+        "\"\\x\"",
+        "\"\\u12g4\"",
+        "[1 2]",
+        "[1]]",
+        "1 2",
+        "[1}",
+        "{\"a\":1]",
+        "{,}",
+        "\u{feff}1",
+        "[",
+        "{\"a\":1,",
+        "-",
     ] {
         assert!(check(bad.as_bytes()).is_err(), "{bad:?} must be refused");
     }
@@ -54,7 +82,8 @@ fn nesting_stops_at_its_limit() {
 
 #[test]
 fn walk_gives_the_bytes_as_they_stand() {
-    let json = br#" {"a": {"b": [1.0, 9007199254740993, [], {}, null, "x\u0041"]}, "e\u0301": 1, "0": "zero"} "#;
+    let json =
+        br#" {"a": {"b": [1.0, 9007199254740993, [], {}, null, "x\u0041"]}, "e\u0301": 1, "0": "zero"} "#;
     let at = |steps: &[&str]| walk(json, steps).unwrap().map(text);
     assert_eq!(at(&["a", "b", "0"]), Some("1.0"));
     assert_eq!(at(&["a", "b", "1"]), Some("9007199254740993"));
@@ -65,7 +94,9 @@ fn walk_gives_the_bytes_as_they_stand() {
     assert_eq!(at(&["e\u{301}"]), Some("1"));
     assert_eq!(at(&["0"]), Some("\"zero\""));
     assert_eq!(at(&[]), Some(text(json).trim()));
-    for missing in [&["a", "b", "6"][..], &["a", "b", "-1"], &["a", "b", "00"], &["a", "c"], &["a", "b", "0", "x"]] {
+    for missing in
+        [&["a", "b", "6"][..], &["a", "b", "-1"], &["a", "b", "00"], &["a", "c"], &["a", "b", "0", "x"]]
+    {
         assert_eq!(at(missing), None, "{missing:?}");
     }
 }
@@ -79,12 +110,10 @@ fn walk_takes_the_last_of_equal_keys() {
 #[test]
 fn many_paths_find_what_single_walks_find() {
     let json = br#"{"a":{"x":1,"y":[10,{"z":true}]},"b":null,"a":{"y":[11,{"z":"last"}]}}"#;
-    let wanted: Vec<Vec<String>> = [
-        "", "a", "a.x", "a.y", "a.y.0", "a.y.1.z", "a.y.7", "b", "b.c", "q",
-    ]
-    .iter()
-    .map(|p| p.split('.').filter(|s| !s.is_empty()).map(str::to_owned).collect())
-    .collect();
+    let wanted: Vec<Vec<String>> = ["", "a", "a.x", "a.y", "a.y.0", "a.y.1.z", "a.y.7", "b", "b.c", "q"]
+        .iter()
+        .map(|p| p.split('.').filter(|s| !s.is_empty()).map(str::to_owned).collect())
+        .collect();
     let mut paths = Paths::default();
     let slots: Vec<usize> = wanted.iter().map(|w| paths.add(w)).collect();
     assert_eq!(paths.add(&wanted[3]), slots[3], "the same path has the same number");
@@ -107,7 +136,8 @@ fn numbers_are_equal_by_value_at_any_length() {
             assert_eq!(canon(n), canon(same[0]), "{n}");
         }
     }
-    let distinct = ["9007199254740993", "9007199254740992", "-1", "1", "1.0000000000000000000001", "1e400", "1e401"];
+    let distinct =
+        ["9007199254740993", "9007199254740992", "-1", "1", "1.0000000000000000000001", "1e400", "1e401"];
     for (i, a) in distinct.iter().enumerate() {
         for b in &distinct[i + 1..] {
             assert_ne!(canon(a), canon(b));

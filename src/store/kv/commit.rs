@@ -90,7 +90,6 @@ fn apply(tx: &mut Tx<'_>, partition: Partition, write: &RunWrite, effects: &mut 
             for (key, _) in tx.scan_prefix(keys::payloads(partition, run), usize::MAX)? {
                 tx.remove(key);
             }
-            take_time(tx, Space::Wake, Space::WakeOf, partition, run)?;
         }
     }
     for op in &write.queue {
@@ -107,7 +106,8 @@ fn apply(tx: &mut Tx<'_>, partition: Partition, write: &RunWrite, effects: &mut 
             }
         }
     }
-    match write.wake {
+    let deleted = write.write == Write::Delete;
+    match if deleted { WakeOp::Remove } else { write.wake } {
         WakeOp::Keep => {}
         WakeOp::Lower(at) => {
             let at = order_value(at.0);
@@ -118,7 +118,7 @@ fn apply(tx: &mut Tx<'_>, partition: Partition, write: &RunWrite, effects: &mut 
         WakeOp::Set(at) => set_time(tx, Space::Wake, Space::WakeOf, partition, run, order_value(at.0))?,
         WakeOp::Remove => take_time(tx, Space::Wake, Space::WakeOf, partition, run)?,
     }
-    if write.write == Write::Delete {
+    if deleted {
         take_time(tx, Space::Index, Space::IndexOf, partition, run)?;
         return take_time(tx, Space::Retain, Space::RetainOf, partition, run);
     }

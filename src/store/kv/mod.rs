@@ -99,6 +99,23 @@ impl Effects {
     }
 }
 
+/// The meta record: layout version u32 ‖ partitions u16 ‖ epoch u64, big endian. It never changes its form.
+pub(crate) fn encode_layout(layout: Layout) -> Vec<u8> {
+    let mut out = layout.version.to_be_bytes().to_vec();
+    out.extend_from_slice(&layout.partitions.to_be_bytes());
+    out.extend_from_slice(&layout.epoch.to_be_bytes());
+    out
+}
+
+/// Reads [`encode_layout`].
+pub(crate) fn decode_layout(bytes: &[u8]) -> Option<Layout> {
+    Some(Layout {
+        version: u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?),
+        partitions: u16::from_be_bytes(bytes.get(4..6)?.try_into().ok()?),
+        epoch: u64::from_be_bytes(bytes.get(6..14)?.try_into().ok()?),
+    })
+}
+
 /// A stored value of ours that has not its form.
 pub(crate) fn damaged(what: &str) -> StoreError {
     StoreError::Unreadable(format!("{what} has not the form this version writes"))

@@ -1,1 +1,485 @@
 //! The port on Redis ≥ 6.2 and Valkey: one script per verb, keys in `keys.rs`.
+//!
+//! ```text
+//! keys.rs     how keys are spelled         scripts.rs  lua/*.lua, one call of one
+//! link.rs     connections, deadlines       reply.rs    replies and errors
+//! open.rs     checks, layout               batch.rs    commit: encoding and reply
+//! events.rs   streams
+//! ```
+//!
+//! Invariants
+//! - A verb that writes is one script, which checks all types before its first write.
+//! - Times and scores are whole numbers within ±(2^53 − 1); scripts print them with `%.0f`.
+//! - A verb is sent once. Only a script Redis has forgotten is sent again, since it did not run.
+//!
+//! To add a verb: a script with its header, a line in `scripts.rs`, a method here, a contract test on every store.
+
+mod batch;
+mod events;
+mod keys;
+mod link;
+mod open;
+mod reply;
+mod scripts;
+
+use crate::model::commit::QueueEntry;
+use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::payload::Field;
+use crate::model::time::{LeaseTime, Span, Timestamp};
+use crate::store::{
+    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, QueueHead, RECLAIM_MAX, Result, SESSION_KEPT,
+    STREAM_BOUND, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
+    StreamPosition, Taken, Ticked, order_value, session_partition,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::future::try_join_all;
+use redis::Value;
+use scripts::{Call, Script};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::broadcast;
+
+/// The most queues one tick of a partition tells of.
+const HEADS_MAX: u32 = 1_000;
+/// The partition that keeps the windows of lanes: there is one group, and this is its first.
+const HOME: Partition = Partition(0);
+
+/// How to open a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Number of partitions: used when the store is initialised, compared when it was. Default 8.
+    pub partitions: Option<u16>,
+    /// Entries each partition's event stream keeps, about.
+    pub stream_bound: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { partitions: None, stream_bound: STREAM_BOUND }
+    }
+}
+
+/// A store on one Redis.
+#[derive(Debug)]
+pub struct RedisStore {
+    link: link::Link,
+    layout: Layout,
+    channel: String,
+    stream_bound: u64,
+    hints: broadcast::Sender<Hint>,
+}
+
+impl RedisStore {
+    /// Opens the store at `url` (`redis://[user][:password@]host[:port][/db]`), initialising an empty one.
+    ///
+    /// # Errors
+    /// At once if it cannot be reached, refuses the password, is too old, a replica or a cluster node, or holds a
+    /// layout this version does not know. No error holds the address.
+    pub async fn open(url: &str, options: Options) -> Result<Arc<Self>> {
+        let client = link::client(url)?;
+        let (connection, layout) = open::open(&client, options.partitions).await?;
+        let hints = broadcast::channel(1_024).0;
+        Ok(Arc::new(Self {
+            link: link::Link::new(client, connection, layout, hints.clone()),
+            layout,
+            channel: keys::hints(layout.epoch),
+            stream_bound: options.stream_bound,
+            hints,
+        }))
+    }
+
+    fn holds(&self, partition: Partition) -> Result<()> {
+        if partition.0 < self.layout.partitions {
+            return Ok(());
+        }
+        Err(StoreError::Unavailable {
+            message: format!("partition {} of {} was asked for", partition.0, self.layout.partitions),
+            sent: false,
+        })
+    }
+
+    async fn tick_one(&self, partition: Partition, max: u32) -> Result<Ticked> {
+        const WHAT: &str = "a tick";
+        let mut call = Call::new(Script::Tick, 6);
+        call.arg(keys::clock(partition)).arg(keys::wake(partition)).arg(keys::retention(partition));
+        call.arg(keys::claimed(partition)).arg(keys::places(partition)).arg(keys::types(partition));
+        call.arg(max).arg(LEASE_STEP.0).arg(DUE_AGAIN.0).arg(RECLAIM_MAX);
+        call.arg(keys::ready_prefix(partition)).arg(&self.channel).arg(partition.0).arg(HEADS_MAX);
+        let items = reply::array(self.link.call(&call).await?, WHAT)?;
+        let [now, lease_now, reclaimed, due, expired, heads] =
+            <[Value; 6]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
+        let runs = |value| -> Result<Vec<RunId>> {
+            reply::array(value, WHAT)?.into_iter().map(|run| reply::parsed(run, WHAT)).collect()
+        };
+        let mut heads = read_heads(partition, reply::array(heads, WHAT)?)?;
+        heads.sort_by(|a, b| a.task_type.cmp(&b.task_type));
+        Ok(Ticked {
+            now: Timestamp(reply::number(&now, WHAT)?),
+            lease_now: LeaseTime(reply::number(&lease_now, WHAT)?),
+            due: runs(due)?,
+            expired: runs(expired)?,
+            heads,
+            reclaimed: reply::number(&reclaimed, WHAT)? as u32,
+        })
+    }
+
+    async fn sessions_of(
+        &self,
+        partition: Partition,
+        ids: &[&SessionId],
+    ) -> Result<Vec<Option<SessionRecord>>> {
+        const WHAT: &str = "sessions";
+        let mut call = Call::new(Script::SessionRead, 1 + ids.len());
+        call.arg(keys::clock(partition));
+        for id in ids {
+            call.arg(keys::session(partition, id));
+        }
+        call.arg(LEASE_STEP.0);
+        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let lease_now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
+        let lease_now = LeaseTime(reply::number(&lease_now, WHAT)?);
+        items.map(|fields| read_session(fields, lease_now)).collect()
+    }
+}
+
+/// `{ type, score, depth, … }`
+fn read_heads(partition: Partition, items: Vec<Value>) -> Result<Vec<QueueHead>> {
+    const WHAT: &str = "queue heads";
+    let mut heads = Vec::with_capacity(items.len() / 3);
+    let mut items = items.into_iter();
+    while let Some(task_type) = items.next() {
+        let (Some(score), Some(depth)) = (items.next(), items.next()) else {
+            return Err(reply::unexpected(WHAT));
+        };
+        heads.push(QueueHead {
+            partition,
+            task_type: reply::parsed(task_type, WHAT)?,
+            score: Some(reply::number(&score, WHAT)?),
+            depth: reply::number(&depth, WHAT)?.max(0).unsigned_abs(),
+        });
+    }
+    Ok(heads)
+}
+
+/// `{ epoch, label, owner, deadline }`, all nil if there is no session.
+fn read_session(fields: Value, lease_now: LeaseTime) -> Result<Option<SessionRecord>> {
+    const WHAT: &str = "a session";
+    let fields = reply::array(fields, WHAT)?;
+    let [epoch, label, owner, deadline] =
+        <[Value; 4]>::try_from(fields).map_err(|_| reply::unexpected(WHAT))?;
+    if epoch == Value::Nil {
+        return Ok(None);
+    }
+    let owner = reply::bytes(owner, WHAT)?.unwrap_or_default();
+    Ok(Some(SessionRecord {
+        epoch: reply::parsed(epoch, WHAT)?,
+        label: reply::text(label, WHAT)?,
+        owner: Nonce(owner[..].try_into().map_err(|_| reply::unexpected(WHAT))?),
+        deadline: LeaseTime(reply::number(&deadline, WHAT)?),
+        lease_now,
+    }))
+}
+
+fn read_texts(value: Value, what: &str) -> Result<Vec<Option<Bytes>>> {
+    reply::array(value, what)?.into_iter().map(|item| reply::bytes(item, what)).collect()
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    fn hints(&self) -> broadcast::Receiver<Hint> {
+        self.hints.subscribe()
+    }
+
+    async fn check(&self) -> Result<()> {
+        // A small write finds a full, read-only or loading Redis, and one that lost its replicas or its disk.
+        self.link.command(redis::cmd("SET").arg(keys::PROBE).arg(1).arg("EX").arg(60)).await?;
+        Ok(())
+    }
+
+    async fn load(&self, runs: &[(Partition, RunId)]) -> Result<Vec<Option<Bytes>>> {
+        if runs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut cmd = redis::cmd("MGET");
+        for (partition, run) in runs {
+            self.holds(*partition)?;
+            cmd.arg(keys::record(*partition, run));
+        }
+        read_texts(self.link.command(&cmd).await?, "records")
+    }
+
+    async fn payloads(
+        &self,
+        partition: Partition,
+        run: &RunId,
+        fields: &[Field],
+    ) -> Result<Vec<Option<Bytes>>> {
+        self.holds(partition)?;
+        if fields.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut cmd = redis::cmd("HMGET");
+        cmd.arg(keys::payloads(partition, run));
+        for field in fields {
+            cmd.arg(&field.0[..]);
+        }
+        read_texts(self.link.command(&cmd).await?, "payloads")
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        if batch.writes.is_empty() {
+            return Ok(Committed { verdicts: Vec::new(), heads: Vec::new() });
+        }
+        for (partition, _) in &batch.writes {
+            self.holds(*partition)?;
+        }
+        let target = batch::Target { home: HOME, hints: &self.channel, stream_bound: self.stream_bound };
+        let encoded = batch::encode(batch, &target)?;
+        let reply = self.link.call(&encoded.call).await?;
+        encoded.decode(reply)
+    }
+
+    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>> {
+        const WHAT: &str = "entries taken";
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut call = Call::new(Script::Take, 4 * wanted.len());
+        for (partition, task_type, _) in wanted {
+            self.holds(*partition)?;
+            call.arg(keys::ready(*partition, task_type)).arg(keys::types(*partition));
+            call.arg(keys::claimed(*partition)).arg(keys::places(*partition));
+        }
+        call.arg(order_value(claim.0));
+        for (_, task_type, max) in wanted {
+            call.arg(task_type.as_str()).arg(*max);
+        }
+        let queues = reply::array(self.link.call(&call).await?, WHAT)?;
+        let mut taken = Vec::new();
+        for ((partition, task_type, _), entries) in wanted.iter().zip(queues) {
+            let mut entries = reply::array(entries, WHAT)?.into_iter();
+            while let (Some(entry), Some(score)) = (entries.next(), entries.next()) {
+                let entry = reply::bytes(entry, WHAT)?.unwrap_or_default();
+                taken.push(Taken {
+                    partition: *partition,
+                    task_type: task_type.clone(),
+                    entry: QueueEntry::decode(&entry).ok_or_else(|| reply::unexpected(WHAT))?,
+                    score: reply::number(&score, WHAT)?,
+                });
+            }
+        }
+        Ok(taken)
+    }
+
+    async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()> {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let mut call = Call::new(Script::Discard, 5 * stale.len());
+        for (taken, _) in stale {
+            let partition = taken.partition;
+            self.holds(partition)?;
+            call.arg(keys::record(partition, &taken.entry.run)).arg(keys::ready(partition, &taken.task_type));
+            call.arg(keys::types(partition)).arg(keys::claimed(partition)).arg(keys::places(partition));
+        }
+        call.arg(&self.channel);
+        for (taken, judged_by) in stale {
+            call.arg(taken.partition.0).arg(taken.task_type.as_str()).arg(taken.entry.encode());
+            match judged_by {
+                Some(prefix) => call.arg(&prefix.0[..]),
+                None => call.arg(""),
+            };
+        }
+        self.link.call(&call).await?;
+        Ok(())
+    }
+
+    async fn tick(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>> {
+        for partition in partitions {
+            self.holds(*partition)?;
+        }
+        try_join_all(partitions.iter().map(|p| self.tick_one(*p, max))).await
+    }
+
+    async fn put_session(
+        &self,
+        id: &SessionId,
+        record: &SessionRecord,
+        expect: Option<u32>,
+        lease: Span,
+    ) -> Result<bool> {
+        let Some(partition) = session_partition(id, self.layout) else { return Ok(false) };
+        let mut call = Call::new(Script::SessionPut, 2);
+        call.arg(keys::session(partition, id)).arg(keys::clock(partition));
+        match expect {
+            Some(epoch) => call.arg(epoch),
+            None => call.arg(""),
+        };
+        call.arg(record.epoch).arg(&record.label).arg(&record.owner.0[..]);
+        call.arg(lease.0).arg(SESSION_KEPT.as_millis()).arg(LEASE_STEP.0);
+        Ok(reply::number(&self.link.call(&call).await?, "a session")? == 1)
+    }
+
+    async fn renew_sessions(
+        &self,
+        partition: Partition,
+        sessions: &[(SessionId, u32)],
+        lease: Span,
+    ) -> Result<Vec<bool>> {
+        self.holds(partition)?;
+        if sessions.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut call = Call::new(Script::SessionRenew, 1 + sessions.len());
+        call.arg(keys::clock(partition));
+        for (id, _) in sessions {
+            call.arg(keys::session(partition, id));
+        }
+        call.arg(lease.0).arg(SESSION_KEPT.as_millis()).arg(LEASE_STEP.0);
+        for (_, epoch) in sessions {
+            call.arg(*epoch);
+        }
+        let renewed = reply::array(self.link.call(&call).await?, "sessions")?;
+        renewed.iter().map(|r| Ok(reply::number(r, "sessions")? == 1)).collect()
+    }
+
+    async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>> {
+        let mut by_partition = BTreeMap::<Partition, Vec<usize>>::new();
+        for (at, id) in ids.iter().enumerate() {
+            if let Some(partition) = session_partition(id, self.layout) {
+                by_partition.entry(partition).or_default().push(at);
+            }
+        }
+        let read = by_partition.iter().map(|(partition, places)| async move {
+            let wanted: Vec<_> = places.iter().map(|at| &ids[*at]).collect();
+            self.sessions_of(*partition, &wanted).await
+        });
+        let read = try_join_all(read).await?;
+        let mut found = vec![None; ids.len()];
+        for (places, sessions) in by_partition.values().zip(read) {
+            for (at, session) in places.iter().zip(sessions) {
+                found[*at] = session;
+            }
+        }
+        Ok(found)
+    }
+
+    async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()> {
+        let Some(partition) = session_partition(id, self.layout) else { return Ok(()) };
+        let mut call = Call::new(Script::SessionRemove, 1);
+        call.arg(keys::session(partition, id)).arg(epoch);
+        self.link.call(&call).await?;
+        Ok(())
+    }
+
+    async fn read_events(
+        &self,
+        after: &[(Partition, StreamPosition)],
+        max: u32,
+        wait: Span,
+    ) -> Result<Vec<StreamEntry>> {
+        for (partition, _) in after {
+            self.holds(*partition)?;
+        }
+        events::read(&self.link, after, max, wait).await
+    }
+
+    async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {
+        for partition in partitions {
+            self.holds(*partition)?;
+        }
+        try_join_all(partitions.iter().map(|p| events::bounds(&self.link, *p))).await
+    }
+
+    async fn list(
+        &self,
+        partition: Partition,
+        before: Option<(Timestamp, RunId)>,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, RunId)>> {
+        const WHAT: &str = "a list of runs";
+        self.holds(partition)?;
+        let mut call = Call::new(Script::List, 1);
+        call.arg(keys::index(partition));
+        match &before {
+            Some((created, run)) => call.arg(order_value(created.0)).arg(run.as_str()),
+            None => call.arg("").arg(""),
+        };
+        call.arg(max);
+        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let mut runs = Vec::with_capacity(items.len() / 2);
+        while let (Some(run), Some(created)) = (items.next(), items.next()) {
+            runs.push((Timestamp(reply::number(&created, WHAT)?), reply::parsed(run, WHAT)?));
+        }
+        Ok(runs)
+    }
+
+    async fn put_workflow(&self, name: &WorkflowName, document: &Bytes) -> Result<(StoredWorkflow, bool)> {
+        const WHAT: &str = "a workflow";
+        let mut call = Call::sized(Script::WorkflowPut, 3, 5, document.len() + 512);
+        call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST).arg(keys::documents(name));
+        call.arg(name.as_str()).arg(&document[..]);
+        let items = reply::array(self.link.call(&call).await?, WHAT)?;
+        let [version, created, made] = <[Value; 3]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
+        let stored = StoredWorkflow {
+            name: name.clone(),
+            version: reply::parsed(version, WHAT)?,
+            document: document.clone(),
+            created_at: Timestamp(reply::number(&created, WHAT)?),
+        };
+        Ok((stored, reply::number(&made, WHAT)? == 1))
+    }
+
+    async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<Option<StoredWorkflow>> {
+        const WHAT: &str = "a workflow";
+        let mut call = Call::new(Script::WorkflowRead, 2);
+        call.arg(keys::WORKFLOW_NEWEST).arg(keys::documents(name)).arg(name.as_str());
+        match version {
+            Some(version) => call.arg(version),
+            None => call.arg(""),
+        };
+        let items = reply::array(self.link.call(&call).await?, WHAT)?;
+        if items.is_empty() {
+            return Ok(None);
+        }
+        let [version, created, document] =
+            <[Value; 3]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
+        Ok(Some(StoredWorkflow {
+            name: name.clone(),
+            version: reply::parsed(version, WHAT)?,
+            document: reply::bytes(document, WHAT)?.ok_or_else(|| reply::unexpected(WHAT))?,
+            created_at: Timestamp(reply::number(&created, WHAT)?),
+        }))
+    }
+
+    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
+        const WHAT: &str = "a list of workflows";
+        let mut call = Call::new(Script::WorkflowList, 2);
+        call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST);
+        match after {
+            Some(name) => call.arg(format!("({name}")),
+            None => call.arg("-"),
+        };
+        call.arg(max);
+        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let mut found = Vec::with_capacity(items.len() / 2);
+        while let (Some(name), Some(version)) = (items.next(), items.next()) {
+            found.push((reply::parsed(name, WHAT)?, reply::parsed(version, WHAT)?));
+        }
+        Ok(found)
+    }
+
+    async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool> {
+        let mut call = Call::new(Script::WorkflowRemove, 3);
+        call.arg(keys::WORKFLOW_NAMES)
+            .arg(keys::WORKFLOW_NEWEST)
+            .arg(keys::documents(name))
+            .arg(name.as_str());
+        Ok(reply::number(&self.link.call(&call).await?, "a workflow")? == 1)
+    }
+}

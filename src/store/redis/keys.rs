@@ -1,0 +1,142 @@
+//! The only place a Redis key is spelled. Layout 1; source: docs/adr/0003-store-layout.md, migrations/0001.
+//!
+//! ```text
+//! db:meta                hash     layout, partitions, epoch
+//! db:{w}:names           zset     names of workflows, all of score 0
+//! db:{w}:newest          hash     name → newest version
+//! db:{w}:d:NAME          hash     version → document, "t" version → created µs
+//!
+//! of partition P:
+//! db:{P}:r:RUN           string   record: prefix 24 B ‖ state
+//! db:{P}:p:RUN           hash     payloads, if any
+//! db:{P}:index           zset     run by creation, µs
+//! db:{P}:wake            zset     run by wake-up, µs
+//! db:{P}:keep            zset     finished run by the time it goes, µs
+//! db:{P}:q:TYPE          zset     ready entry by place
+//! db:{P}:types           set      types whose ready zset is not empty
+//! db:{P}:claimed         zset     TYPE 00 entry by expiry, µs
+//! db:{P}:places          hash     TYPE 00 entry → its place in the ready zset
+//! db:{P}:clock           hash     lease µs, wall µs of the last tick
+//! db:{P}:s:SESSION       hash     epoch, label, owner, deadline; expires
+//! db:{P}:l:LANE          hash     window of a lane, see lua/commit.lua; expires
+//! db:{P}:events          stream   field n: notes of one batch
+//! db:{P}:trimmed         string   position of the last entry trimmed
+//!
+//! channel  db:hints:EPOCH         "P TYPE": that queue went from empty to non-empty
+//! ```
+//!
+//! `{P}` is the hash tag, so all of a partition is in one slot. To add a key: here, in the ADR and in migrations.
+
+use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskType, WorkflowName};
+use std::fmt::Write as _;
+
+/// The meta record.
+pub(super) const META: &str = "db:meta";
+/// Names of workflows.
+pub(super) const WORKFLOW_NAMES: &str = "db:{w}:names";
+/// Newest versions of workflows.
+pub(super) const WORKFLOW_NEWEST: &str = "db:{w}:newest";
+/// What readiness writes.
+pub(super) const PROBE: &str = "db:probe";
+
+pub(super) fn documents(name: &WorkflowName) -> String {
+    format!("db:{{w}}:d:{name}")
+}
+
+pub(super) fn hints(epoch: u64) -> String {
+    format!("db:hints:{epoch}")
+}
+
+fn of(partition: Partition, rest: &str) -> String {
+    format!("db:{{{}}}:{rest}", partition.0)
+}
+
+pub(super) fn record(partition: Partition, run: &RunId) -> String {
+    format!("db:{{{}}}:r:{run}", partition.0)
+}
+
+pub(super) fn payloads(partition: Partition, run: &RunId) -> String {
+    format!("db:{{{}}}:p:{run}", partition.0)
+}
+
+pub(super) fn index(partition: Partition) -> String {
+    of(partition, "index")
+}
+
+pub(super) fn wake(partition: Partition) -> String {
+    of(partition, "wake")
+}
+
+pub(super) fn retention(partition: Partition) -> String {
+    of(partition, "keep")
+}
+
+pub(super) fn ready(partition: Partition, task_type: &TaskType) -> String {
+    format!("db:{{{}}}:q:{task_type}", partition.0)
+}
+
+/// What [`ready`] begins with; the type follows.
+pub(super) fn ready_prefix(partition: Partition) -> String {
+    of(partition, "q:")
+}
+
+pub(super) fn types(partition: Partition) -> String {
+    of(partition, "types")
+}
+
+pub(super) fn claimed(partition: Partition) -> String {
+    of(partition, "claimed")
+}
+
+pub(super) fn places(partition: Partition) -> String {
+    of(partition, "places")
+}
+
+pub(super) fn clock(partition: Partition) -> String {
+    of(partition, "clock")
+}
+
+pub(super) fn session(partition: Partition, id: &SessionId) -> String {
+    format!("db:{{{}}}:s:{id}", partition.0)
+}
+
+pub(super) fn lane(home: Partition, lane: Nonce) -> String {
+    let mut key = of(home, "l:");
+    for byte in lane.0 {
+        // Writing to a string does not fail.
+        let _ = write!(key, "{byte:02x}");
+    }
+    key
+}
+
+pub(super) fn events(partition: Partition) -> String {
+    of(partition, "events")
+}
+
+pub(super) fn trimmed(partition: Partition) -> String {
+    of(partition, "trimmed")
+}
+
+/// The partition of a key of [`events`].
+pub(super) fn events_partition(key: &[u8]) -> Option<Partition> {
+    let text = std::str::from_utf8(key).ok()?;
+    let number = text.strip_prefix("db:{")?.strip_suffix("}:events")?;
+    number.parse().ok().map(Partition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_spelled_as_the_layout_says() {
+        let (p, run) = (Partition(3), RunId::new("order-1").unwrap());
+        assert_eq!(record(p, &run), "db:{3}:r:order-1");
+        assert_eq!(payloads(p, &run), "db:{3}:p:order-1");
+        let charge = TaskType::new("charge").unwrap();
+        assert_eq!(ready(p, &charge), format!("{}charge", ready_prefix(p)));
+        assert_eq!(lane(p, Nonce([10; 16])), format!("db:{{3}}:l:{}", "0a".repeat(16)));
+        assert_eq!(events_partition(events(Partition(12)).as_bytes()), Some(Partition(12)));
+        assert_eq!(events_partition(wake(p).as_bytes()), None);
+    }
+}

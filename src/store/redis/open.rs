@@ -1,0 +1,106 @@
+//! Opening: is it a Redis we can work on, and with the settings that keep work safe?
+
+use super::link;
+use super::reply;
+use crate::store::{LAYOUT, Layout, PARTITIONS, Result, StoreError};
+use redis::Client;
+use redis::aio::MultiplexedConnection;
+
+/// The oldest Redis that knows all commands we use.
+const OLDEST: (u32, u32) = (6, 2);
+/// The most partitions a store may have.
+const MAX_PARTITIONS: u16 = 1_024;
+
+fn refuse(message: impl Into<String>) -> StoreError {
+    StoreError::Unavailable { message: message.into(), sent: false }
+}
+
+/// Connects, checks the server, loads the scripts, initialises or reads the layout.
+pub(super) async fn open(
+    client: &Client,
+    partitions: Option<u16>,
+) -> Result<(MultiplexedConnection, Layout)> {
+    if partitions.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
+        return Err(refuse(format!("the number of partitions must be 1 to {MAX_PARTITIONS}")));
+    }
+    let mut connection = link::connect(client).await?;
+    let info = reply::text(link::ask(&mut connection, &redis::cmd("INFO")).await?, "INFO")?;
+    check(&info)?;
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|e| refuse(format!("no randomness from the system: {e}")))?;
+    let candidate = Layout {
+        version: LAYOUT,
+        partitions: partitions.unwrap_or(PARTITIONS),
+        // Positive as a signed number, so that every language reads it.
+        epoch: u64::from_be_bytes(random) >> 1,
+    };
+    let layout = link::prepare(&mut connection, candidate).await?;
+    if let Some(asked) = partitions.filter(|p| *p != layout.partitions) {
+        return Err(refuse(format!(
+            "the store was initialised with {} partitions, {asked} were asked for; backup and restore re-partition it",
+            layout.partitions
+        )));
+    }
+    Ok((connection, layout))
+}
+
+fn check(info: &str) -> Result<()> {
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+            .unwrap_or_default()
+    };
+    let version = field("redis_version");
+    let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if found < OLDEST {
+        return Err(refuse(format!(
+            "Redis {version} is too old: {}.{} or newer is needed",
+            OLDEST.0, OLDEST.1
+        )));
+    }
+    if field("cluster_enabled") == "1" {
+        return Err(refuse("this is a node of a Redis Cluster, which redis:// cannot work on"));
+    }
+    if field("role") == "slave" {
+        return Err(refuse("this Redis is a replica; the address must be that of the primary"));
+    }
+    let policy = field("maxmemory_policy");
+    if !policy.is_empty() && policy != "noeviction" {
+        tracing::warn!(
+            policy,
+            "Redis may evict keys of runs when it is full: set maxmemory-policy to noeviction"
+        );
+    }
+    if field("aof_enabled") == "0" {
+        tracing::warn!(
+            "the append-only file of Redis is off: a restart of it loses runs; set appendonly to yes"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str =
+        "# Server\r\nredis_version:7.0.15\r\nrole:master\r\ncluster_enabled:0\r\naof_enabled:1\r\n";
+
+    #[test]
+    fn servers_we_cannot_work_on_are_refused_with_the_reason() {
+        assert_eq!(check(GOOD), Ok(()));
+        for (from, to, reason) in [
+            ("7.0.15", "6.0.16", "too old"),
+            ("cluster_enabled:0", "cluster_enabled:1", "Cluster"),
+            ("role:master", "role:slave", "replica"),
+            ("redis_version:7.0.15", "", "too old"),
+        ] {
+            let error = check(&GOOD.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(reason), "{error}");
+            assert!(!error.was_sent());
+        }
+        assert_eq!(check(&GOOD.replace("7.0.15", "6.2.0")), Ok(()));
+        assert_eq!(check(&GOOD.replace("7.0.15", "10.1.0")), Ok(()));
+    }
+}

@@ -1,0 +1,123 @@
+//! A store to test, and the means to let time pass in it without waiting.
+
+use crate::redis_server::{Options, RedisServer};
+use downbeat::model::time::{Clock, Span, Timestamp};
+use downbeat::store::Store;
+use downbeat::store::embedded::{self as store_embedded, EmbeddedStore};
+use downbeat::store::kv::memory::MemoryStore;
+use downbeat::store::redis::{self as store_redis, RedisStore};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// Entries the event streams of all fixtures keep.
+pub(crate) const STREAM_BOUND: u64 = 40;
+/// Their partitions.
+pub(crate) const PARTITIONS: u16 = 4;
+
+/// A clock that stands until it is moved.
+#[derive(Debug)]
+pub(crate) struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(AtomicI64::new(1_780_000_000_000_000)))
+    }
+    pub(crate) fn advance(&self, span: Span) {
+        self.0.fetch_add(span.0, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.0.load(Ordering::SeqCst))
+    }
+}
+
+/// What moves the time of a store.
+enum Time {
+    Manual(Arc<ManualClock>),
+    Redis(Box<RedisServer>),
+}
+
+/// A store and its time.
+pub(crate) struct Fixture {
+    pub(crate) store: Arc<dyn Store>,
+    time: Time,
+    /// The data directory, if it has one; it goes with the fixture.
+    _dir: Option<tempfile::TempDir>,
+}
+
+pub(crate) async fn memory() -> Fixture {
+    let clock = ManualClock::new();
+    let dyn_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+    let store = MemoryStore::with_stream_bound(dyn_clock, PARTITIONS, STREAM_BOUND);
+    Fixture { store: Arc::new(store), time: Time::Manual(clock), _dir: None }
+}
+
+pub(crate) fn embedded_options(clock: Arc<dyn Clock>) -> store_embedded::Options {
+    store_embedded::Options {
+        partitions: Some(PARTITIONS),
+        stream_bound: STREAM_BOUND,
+        clock,
+        ..store_embedded::Options::default()
+    }
+}
+
+pub(crate) async fn embedded() -> Fixture {
+    let clock = ManualClock::new();
+    let dir = tempfile::tempdir().unwrap();
+    let options = embedded_options(Arc::<ManualClock>::clone(&clock));
+    let store = EmbeddedStore::open(dir.path(), options).await.unwrap();
+    Fixture { store, time: Time::Manual(clock), _dir: Some(dir) }
+}
+
+pub(crate) fn redis_options() -> store_redis::Options {
+    store_redis::Options { partitions: Some(PARTITIONS), stream_bound: STREAM_BOUND }
+}
+
+pub(crate) async fn redis() -> Fixture {
+    let server = RedisServer::start(Options::default());
+    let store = RedisStore::open(&server.url(), redis_options()).await.unwrap();
+    Fixture { store, time: Time::Redis(Box::new(server)), _dir: None }
+}
+
+/// Redis' own clock cannot be moved, so all that it holds is made older.
+const AGE: &str = "
+local span = tonumber(ARGV[1])
+for p = 0, tonumber(ARGV[2]) - 1 do
+  local prefix = 'db:{' .. p .. '}:'
+  if redis.call('HEXISTS', prefix .. 'clock', 'wall') == 1 then
+    redis.call('HINCRBY', prefix .. 'clock', 'wall', -span)
+  end
+  for _, name in ipairs({ 'wake', 'keep', 'claimed' }) do
+    for _, member in ipairs(redis.call('ZRANGE', prefix .. name, 0, -1)) do
+      redis.call('ZINCRBY', prefix .. name, -span, member)
+    end
+  end
+  for _, key in ipairs(redis.call('KEYS', prefix .. '[sl]:*')) do
+    redis.call('PEXPIRE', key, math.floor(redis.call('PTTL', key) - span / 1000))
+  end
+end
+return 1";
+
+impl Fixture {
+    /// Lets time pass.
+    pub(crate) async fn advance(&self, span: Span) {
+        match &self.time {
+            Time::Manual(clock) => clock.advance(span),
+            Time::Redis(server) => {
+                let client = ::redis::Client::open(server.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let mut eval = ::redis::cmd("EVAL");
+                eval.arg(AGE).arg(0).arg(span.0).arg(PARTITIONS);
+                eval.exec_async(&mut connection).await.unwrap();
+            }
+        }
+    }
+
+    /// The store's time.
+    pub(crate) async fn now(&self) -> Timestamp {
+        let ticked = self.store.tick(&[downbeat::model::ids::Partition(PARTITIONS - 1)], 0).await.unwrap();
+        ticked[0].now
+    }
+}

@@ -1,0 +1,119 @@
+//! A Redis server of one's own: on a free port, in a directory of its own, gone when dropped.
+//!
+//! Needs `redis-server` on the path (or `REDIS_SERVER` naming another binary, e.g. of Valkey).
+
+#![allow(dead_code, reason = "each test crate uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// How to start it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    /// Whether it keeps an append-only file (fsync every second).
+    pub(crate) aof: bool,
+    /// More of its command line, e.g. `["--requirepass", "x"]`.
+    pub(crate) args: Vec<String>,
+}
+
+/// A running (or stopped) server.
+#[derive(Debug)]
+pub(crate) struct RedisServer {
+    options: Options,
+    port: u16,
+    dir: TempDir,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    /// Starts a server and waits until it takes connections.
+    pub(crate) fn start(options: Options) -> Self {
+        for _ in 0..20 {
+            // Free now; if somebody takes it before the server does, the server ends and we try another.
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let dir = tempfile::tempdir().unwrap();
+            let mut server = Self { options: options.clone(), port, dir, child: None };
+            if server.run() {
+                return server;
+            }
+        }
+        panic!("no redis-server could be started");
+    }
+
+    /// Its address.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its port.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Ends it in order: an append-only file is complete.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            if let Ok(mut socket) = TcpStream::connect(("127.0.0.1", self.port)) {
+                let _ = socket.write_all(b"SHUTDOWN NOSAVE\r\n");
+                let _ = socket.read_to_end(&mut Vec::new());
+            }
+            let _ = child.wait();
+        }
+    }
+
+    /// Kills it.
+    pub(crate) fn kill9(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts it again on the same port, with what its append-only file holds.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        assert!(self.run(), "redis-server did not start again on port {}", self.port);
+    }
+
+    /// Sends one command in its inline form and returns the first line of the answer.
+    pub(crate) fn command(&self, line: &str) -> String {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        socket.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        BufReader::new(socket).read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    fn run(&mut self) -> bool {
+        let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
+        let mut child = Command::new(binary)
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+            .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
+            .arg("--dir")
+            .arg(self.dir.path())
+            .args(&self.options.args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server can be started");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines.by_ref().any(|line| line.is_ok_and(|l| l.contains("eady to accept connections")));
+        if !ready {
+            let _ = child.wait();
+            return false;
+        }
+        // What it says from now on must be read, or it blocks.
+        std::thread::spawn(move || lines.for_each(drop));
+        self.child = Some(child);
+        true
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.kill9();
+    }
+}

@@ -53,6 +53,7 @@ pub(crate) struct Problem<'a> {
 
 /// One thing that is wrong.
 #[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Fault)]
 pub(crate) struct FaultJson<'a> {
     /// Where: a path into the document or the request.
     path: &'a str,

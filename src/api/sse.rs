@@ -91,6 +91,37 @@ fn write_item(out: &mut Vec<u8>, item: &EventItem) {
     }
 }
 
+/// The `data` of an event. What does not fit an event is left out.
+#[derive(utoipa::ToSchema)]
+#[expect(dead_code, reason = "describes what try_write_event writes; a test compares the two")]
+pub(crate) struct EventData {
+    #[schema(example = "task.completed")]
+    r#type: String,
+    /// RFC 3339, UTC, microseconds.
+    #[schema(format = DateTime)]
+    time: String,
+    run: String,
+    workflow: Option<String>,
+    version: Option<u32>,
+    /// The run was deleted meanwhile: there are no values any more.
+    deleted: Option<bool>,
+    /// Path of the task.
+    task: Option<String>,
+    task_type: Option<String>,
+    /// From 1.
+    attempt: Option<u32>,
+    /// Which delivery of the attempt, if not the first.
+    delivery: Option<u32>,
+    /// Label of the worker.
+    worker: Option<String>,
+    /// On `completed`.
+    #[schema(value_type = Option<serde_json::Value>)]
+    output: Option<()>,
+    /// On `failed`, `retrying`, `timed_out`.
+    #[schema(value_type = Option<ErrorJson<'static>>)]
+    error: Option<()>,
+}
+
 /// Writes one event as a frame.
 fn write_event(out: &mut Vec<u8>, event: &EventView) {
     let begin = out.len();
@@ -264,6 +295,24 @@ mod tests {
         assert!(text(&event).ends_with(
             "\"run\":\"order-1\",\"deleted\":true,\"output\":{\"$ref\":\"/v1/runs/order-1/values/output\",\"size\":7}}\n\n"
         ));
+    }
+
+    #[test]
+    fn data_has_the_keys_that_the_description_says() {
+        let mut full = event(EventKind::TaskFailed);
+        full.task = Some(TaskPath::parse("a").unwrap());
+        full.task_type = Some(TaskType::new("a").unwrap());
+        (full.attempt, full.delivery, full.worker) = (Some(1), Some(2), Some("w".into()));
+        full.output = Some(ValueView::default());
+        full.error = Some(ErrorView { code: "c".into(), message: "m".into(), task: None, attempt: 0 });
+        let text = text(&full);
+        let data = text.lines().nth(2).unwrap().strip_prefix("data: ").unwrap();
+        let data: serde_json::Map<String, serde_json::Value> = serde_json::from_str(data).unwrap();
+        let schema = serde_json::to_value(<EventData as utoipa::PartialSchema>::schema()).unwrap();
+        let mut described: Vec<&str> =
+            schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        described.retain(|key| *key != "deleted");
+        assert_eq!(data.keys().map(String::as_str).collect::<Vec<_>>(), described);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Inner {
         }
         let boot = options.entropy.nonce();
         let inner = Self {
-            plans: Plans::new(Arc::clone(&store)),
+            plans: Plans::new(Arc::clone(&store), options.compile_inline),
             hub: Hub::new(layout),
             queues: Queues::default(),
             dispatcher: Mutex::new(Dispatcher::default()),

@@ -108,6 +108,11 @@ impl App {
         self.inner.ended().await;
     }
 
+    /// Credit of this server's workers that no work fills, by type. For simulations and tests.
+    pub fn free_credit(&self) -> std::collections::BTreeMap<crate::model::ids::TaskType, u32> {
+        self.inner.dispatcher.lock().free_credit()
+    }
+
     /// Ends every task at its next await, as a crash would. For simulations.
     pub fn kill(&self) {
         self.inner.kill();

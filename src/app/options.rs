@@ -25,6 +25,9 @@ pub struct Options {
     pub cache_bytes: usize,
     /// How long a REST or gRPC call waits for the store before it answers `store_unavailable`. 10 s.
     pub call_timeout: Span,
+    /// Compiles documents on the task that needs them instead of a thread of their own: for simulations, whose
+    /// order must not depend on threads. Off.
+    pub compile_inline: bool,
     /// Where nonces and jitter come from.
     pub entropy: Arc<dyn Entropy>,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
             mailbox: 8_192,
             cache_bytes: 128 << 20,
             call_timeout: Span::secs(10),
+            compile_inline: false,
             entropy: Arc::new(OsEntropy::default()),
         }
     }

@@ -22,13 +22,15 @@ type Newest = Arc<tokio::sync::Mutex<Option<(Instant, Option<u32>)>>>;
 #[derive(Debug)]
 pub(crate) struct Plans {
     store: Arc<dyn Store>,
+    inline: bool,
     compiled: RwLock<HashMap<(WorkflowName, u32), Arc<Plan>>>,
     newest: parking_lot::Mutex<HashMap<WorkflowName, Newest>>,
 }
 
 impl Plans {
-    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, compiled: RwLock::default(), newest: parking_lot::Mutex::default() }
+    /// `inline`: see [`super::Options::compile_inline`].
+    pub(crate) fn new(store: Arc<dyn Store>, inline: bool) -> Self {
+        Self { store, inline, compiled: RwLock::default(), newest: parking_lot::Mutex::default() }
     }
 
     /// A version at hand.
@@ -54,12 +56,23 @@ impl Plans {
         self.compile(&stored).await
     }
 
+    /// Does work that takes milliseconds where it holds up nobody.
+    pub(crate) async fn away<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, AppError> {
+        if self.inline {
+            return Ok(work());
+        }
+        tokio::task::spawn_blocking(work).await.map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))
+    }
+
     /// Compiles and keeps a stored version.
     pub(crate) async fn compile(&self, stored: &StoredWorkflow) -> Result<Arc<Plan>, AppError> {
         let text = stored.document.clone();
-        let plan = tokio::task::spawn_blocking(move || document::compile(&text))
-            .await
-            .map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?
+        let plan = self
+            .away(move || document::compile(&text))
+            .await?
             .map_err(|faults| {
                 AppError::with_faults(
                     ErrorCode::Internal,

@@ -34,9 +34,7 @@ impl App {
         dry_run: bool,
     ) -> Result<Registered, AppError> {
         let owned = text.to_vec();
-        let parsed = tokio::task::spawn_blocking(move || document::parse(&owned, format))
-            .await
-            .map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?;
+        let parsed = self.inner.plans.away(move || document::parse(&owned, format)).await?;
         let parsed = parsed.map_err(|faults| {
             let n = faults.len();
             let s = if n == 1 { "" } else { "s" };

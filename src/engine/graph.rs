@@ -70,10 +70,9 @@ fn judge(when: When, has_needs: bool, any_failed: bool, any_completed: bool) -> 
     match when {
         When::Always => Judgement::Run,
         When::Failure if any_failed => Judgement::Run,
-        When::Failure => Judgement::Skip { counts_as_failed: false },
         When::Success if any_failed => Judgement::Skip { counts_as_failed: true },
         When::Success if any_completed || !has_needs => Judgement::Run,
-        When::Success => Judgement::Skip { counts_as_failed: false },
+        When::Failure | When::Success => Judgement::Skip { counts_as_failed: false },
     }
 }
 

@@ -37,7 +37,8 @@ pub(super) fn keep(json: Bytes, field: impl FnOnce() -> Field, written: &mut Vec
         return Payload::Null;
     }
     if json.len() <= INLINE_MAX {
-        return Payload::Inline(json);
+        // A copy: what came may be a small part of a network buffer, which would be kept alive with it.
+        return Payload::Inline(Bytes::copy_from_slice(&json));
     }
     let field = field();
     let size = u32::try_from(json.len()).unwrap_or(u32::MAX);

@@ -318,11 +318,8 @@ fn check_counters(world: &World) {
             match &run.tasks[*n as usize].phase {
                 TaskPhase::Completed { .. } => completed = true,
                 TaskPhase::Failed { .. } | TaskPhase::TimedOut { .. } | TaskPhase::Cancelled => {
-                    if forgiven {
-                        completed = true
-                    } else {
-                        failed = true
-                    }
+                    completed |= forgiven;
+                    failed |= !forgiven;
                 }
                 TaskPhase::Skipped { counts_as_failed } => failed |= counts_as_failed,
                 TaskPhase::Pending { .. }

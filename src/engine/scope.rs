@@ -217,42 +217,4 @@ fn type_of(json: &[u8]) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_boolean_is_a_condition() {
-        assert_eq!(truth(b"true", "tasks.a.if"), Ok(true));
-        assert_eq!(truth(b" false ", "tasks.a.if"), Ok(false));
-        for (other, said) in [
-            (r#""true""#, r#"the text "true""#),
-            (r#""""#, r#"the text """#),
-            ("0", "the number 0"),
-            ("1", "the number 1"),
-            ("null", "the value null"),
-            ("[]", "the list []"),
-            (r#"{"a":1}"#, r#"the object {"a":1}"#),
-        ] {
-            let words = truth(other.as_bytes(), "tasks.a.if").unwrap_err();
-            assert_eq!(words.code, "condition_not_boolean");
-            assert_eq!(words.message, format!("tasks.a.if must be true or false; it came to {said}"));
-        }
-    }
-
-    #[test]
-    fn a_small_value_stands_inline_even_if_it_could_be_a_reference() {
-        let base = Payload::Stored { field: Field::new("i"), size: 100 };
-        let reference = Payload::Path { base: Box::new(base), steps: vec!["a".into()] };
-        let mut written = Vec::new();
-        let small = Value { json: Bytes::from_static(b"7"), reference: Some(reference.clone()) };
-        let field = || Field::new("a0.1");
-        assert_eq!(small.into_payload(field, &mut written), Payload::Inline(Bytes::from_static(b"7")));
-        let long = Bytes::from("9".repeat(65));
-        let large = Value { json: long.clone(), reference: Some(reference.clone()) };
-        assert_eq!(large.into_payload(field, &mut written), reference);
-        assert_eq!(written, vec![]);
-        let made = Value { json: long.clone(), reference: None };
-        assert_eq!(made.into_payload(field, &mut written), Payload::Stored { field: field(), size: 65 });
-        assert_eq!(written, vec![(field(), long)]);
-    }
-}
+mod tests;

@@ -103,9 +103,11 @@ pub(super) struct World {
     pub(super) told: u32,
     pub(super) revoked: Vec<super::Revoked>,
     pub(super) retain_until: Option<Timestamp>,
+    /// Bytes of the record, prefix included.
+    pub(super) record_len: usize,
 }
 
-struct AtHand<'a>(&'a World);
+pub(super) struct AtHand<'a>(&'a World);
 
 impl Payloads for AtHand<'_> {
     fn get(&self, field: &Field) -> Option<Bytes> {
@@ -132,7 +134,13 @@ impl World {
             told: 0,
             revoked: Vec::new(),
             retain_until: None,
+            record_len: 0,
         }
+    }
+
+    /// The payloads the engine may see.
+    pub(super) fn source(&self) -> AtHand<'_> {
+        AtHand(self)
     }
 
     /// A world in which the run has been started.
@@ -168,7 +176,7 @@ impl World {
             nonce: Nonce(nonce),
             random: self.random,
         };
-        let source = AtHand(self);
+        let source = self.source();
         let mut txn = match (&self.state, self.prefix) {
             (Some(state), Some(prefix)) => Txn::existing(&self.plan, state, prefix, &source, env),
             _ => Txn::absent(&self.plan, &source, env),
@@ -203,6 +211,7 @@ impl World {
         assert_eq!(write.expect, self.prefix.map_or(Expect::Absent, Expect::Prefix));
         if let (Write::Put(bytes), Some(state)) = (&write.write, &decision.state) {
             assert_eq!(Prefix::of(bytes), Some(decision.prefix));
+            self.record_len = bytes.len();
             assert_eq!(record::decode(&bytes[Prefix::LEN..]).as_ref(), Ok(state));
         } else {
             assert_eq!((&write.write, &decision.state), (&Write::Delete, &None));
@@ -239,13 +248,17 @@ impl World {
         }
     }
 
+    fn path(&self, i: u32) -> TaskPath {
+        TaskPath::from(&self.plan.tasks[i as usize].id)
+    }
+
     pub(super) fn generation(&self, i: u32) -> Option<u32> {
         queued(&self.run().tasks[i as usize])
     }
 
     pub(super) fn lease_command(&self, i: u32, holder: Holder) -> Command {
         let generation = self.generation(i).unwrap_or(0);
-        Command::Lease(LeaseTask { path: path(i), generation, holder, worker: "w1".into() })
+        Command::Lease(LeaseTask { path: self.path(i), generation, holder, worker: "w1".into() })
     }
 
     /// Leases a queued task to session 1 at epoch 1.
@@ -266,7 +279,7 @@ impl World {
 
     pub(super) fn key(&self, i: u32) -> AttemptKey {
         let attempt = self.run().tasks[i as usize].attempt;
-        AttemptKey { path: path(i), attempt, nonce: self.held(i).unwrap().nonce }
+        AttemptKey { path: self.path(i), attempt, nonce: self.held(i).unwrap().nonce }
     }
 
     pub(super) fn complete(&mut self, i: u32) {

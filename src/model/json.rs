@@ -128,14 +128,13 @@ impl Paths {
         }
         let mut at = 0;
         for step in steps {
-            at = match self.nodes[at].children.get(step.as_str()) {
-                Some(child) => *child,
-                None => {
-                    let child = self.nodes.len();
-                    self.nodes.push(PathNode::default());
-                    self.nodes[at].children.insert(step.as_str().into(), child);
-                    child
-                }
+            at = if let Some(child) = self.nodes[at].children.get(step.as_str()) {
+                *child
+            } else {
+                let child = self.nodes.len();
+                self.nodes.push(PathNode::default());
+                self.nodes[at].children.insert(step.as_str().into(), child);
+                child
             };
         }
         let len = &mut self.len;

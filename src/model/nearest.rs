@@ -15,7 +15,7 @@ fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&
     }
     known
         .into_iter()
-        .filter(|k| k.len() <= 64)
+        .filter(|k| k.len() <= 64 && k.len().abs_diff(word.len()) <= 3)
         .map(|k| (distance(&word.to_ascii_lowercase(), k), k))
         .filter(|(d, k)| *d <= (k.len() / 3).clamp(1, 3))
         .min()

@@ -1,6 +1,6 @@
 //! Layer 2: the store port. One atomic commit of many decisions; each has its compare, the batch has
 //! its sequence. Two families implement it and pass one contract suite (`tests/store_contract`):
-//! [`kv`] (embedded file, and the simulation's memory) and [`redis`].
+//! [`kv`] (the [`embedded`] directory, and the simulation's memory) and [`redis`].
 //!
 //! Invariants
 //! - A decision is applied whole or not at all; nothing of a refused decision is written.
@@ -9,6 +9,7 @@
 //!   [`StoreError::was_sent`] is false.
 //! - Only `redis/keys.rs` spells a Redis key.
 
+pub mod embedded;
 pub mod kv;
 pub mod redis;
 

@@ -3,6 +3,7 @@
 use crate::redis_server::{Options, RedisServer};
 use downbeat::model::time::{Clock, Span, Timestamp};
 use downbeat::store::Store;
+use downbeat::store::embedded::{self as store_embedded, EmbeddedStore};
 use downbeat::store::kv::memory::MemoryStore;
 use downbeat::store::redis::{self as store_redis, RedisStore};
 use std::sync::Arc;
@@ -42,13 +43,32 @@ enum Time {
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     time: Time,
+    /// The data directory, if it has one; it goes with the fixture.
+    _dir: Option<tempfile::TempDir>,
 }
 
 pub(crate) async fn memory() -> Fixture {
     let clock = ManualClock::new();
     let dyn_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let store = MemoryStore::with_stream_bound(dyn_clock, PARTITIONS, STREAM_BOUND);
-    Fixture { store: Arc::new(store), time: Time::Manual(clock) }
+    Fixture { store: Arc::new(store), time: Time::Manual(clock), _dir: None }
+}
+
+pub(crate) fn embedded_options(clock: Arc<dyn Clock>) -> store_embedded::Options {
+    store_embedded::Options {
+        partitions: Some(PARTITIONS),
+        stream_bound: STREAM_BOUND,
+        clock,
+        ..store_embedded::Options::default()
+    }
+}
+
+pub(crate) async fn embedded() -> Fixture {
+    let clock = ManualClock::new();
+    let dir = tempfile::tempdir().unwrap();
+    let options = embedded_options(Arc::<ManualClock>::clone(&clock));
+    let store = EmbeddedStore::open(dir.path(), options).await.unwrap();
+    Fixture { store, time: Time::Manual(clock), _dir: Some(dir) }
 }
 
 pub(crate) fn redis_options() -> store_redis::Options {
@@ -58,7 +78,7 @@ pub(crate) fn redis_options() -> store_redis::Options {
 pub(crate) async fn redis() -> Fixture {
     let server = RedisServer::start(Options::default());
     let store = RedisStore::open(&server.url(), redis_options()).await.unwrap();
-    Fixture { store, time: Time::Redis(Box::new(server)) }
+    Fixture { store, time: Time::Redis(Box::new(server)), _dir: None }
 }
 
 /// Redis' own clock cannot be moved, so all that it holds is made older.

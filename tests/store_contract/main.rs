@@ -11,6 +11,8 @@ mod fixture;
 mod redis_server;
 
 mod commits;
+mod differential;
+mod embedded_only;
 mod events;
 mod queues;
 mod reads;
@@ -22,6 +24,7 @@ mod workflows;
 macro_rules! contract {
     ($($module:ident: $($name:ident),+;)+) => {
         contract!(@store memory $($module: $($name),+;)+);
+        contract!(@store embedded $($module: $($name),+;)+);
         contract!(@store redis $($module: $($name),+;)+);
     };
     (@store $store:ident $($module:ident: $($name:ident),+;)+) => {

@@ -304,7 +304,9 @@ mod tests {
 
     fn frames(messages: Vec<ToWorker>) -> Vec<v1::ServerMessage> {
         let mut frames = Frames::default();
-        messages.into_iter().for_each(|m| frames.push(m));
+        for message in messages {
+            frames.push(message);
+        }
         frames.done.into_iter().map(Result::unwrap).collect()
     }
 

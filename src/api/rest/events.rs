@@ -27,12 +27,12 @@ fn resume_after(query: &mut Params, headers: &HeaderMap) -> Option<String> {
 /// Watch a run
 ///
 /// Begins with the run's first event and ends after its terminal one. Each event has `id` (a cursor), `event`
-/// (the type) and `data` (one JSON object). `Last-Event-ID` or `after` resumes without gap or repeat; a cursor
+/// (the type) and `data` (one JSON object, `EventData`). `Last-Event-ID` or `after` resumes without gap or repeat; a cursor
 /// that is of no use gets one `reset` event and everything from the start.
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/events",
-    tag = "events",
+    tag = "events", operation_id = "watchRun",
     params(
         ("id" = String, Path),
         ("after" = Option<String>, Query, description = "Resume after the event with this id"),
@@ -68,7 +68,7 @@ async fn of_run(
 #[utoipa::path(
     get,
     path = "/v1/events",
-    tag = "events",
+    tag = "events", operation_id = "watchRuns",
     params(
         ("workflow" = Option<String>, Query, description = "Only of runs of this workflow"),
         ("type" = Option<String>, Query, description = "Only of this type; `run.*` and `task.*` take a family"),

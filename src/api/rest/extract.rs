@@ -207,15 +207,19 @@ impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
 
     async fn from_request(request: Request, doors: &Doors) -> Result<Self, Refused> {
         let kind = media_type(request.headers());
-        let json = match kind.as_deref() {
-            None | Some("application/json") => true,
-            Some(kind) => kind.starts_with("application/") && kind.ends_with("+json"),
+        let json = kind.as_deref().is_some_and(|kind| {
+            kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+        });
+        let wrong = || {
+            let message = "the body must be application/json; say so in Content-Type";
+            Refused(AppError::new(ErrorCode::UnsupportedMediaType, message))
         };
-        if !json {
-            let message = "the body must be application/json";
-            return Err(Refused(AppError::new(ErrorCode::UnsupportedMediaType, message)));
+        if kind.is_some() && !json {
+            return Err(wrong());
         }
-        Ok(Self(body(request, MAX, doors.options.body_within).await?))
+        let body = body(request, MAX, doors.options.body_within).await?;
+        // Without a type only nothing passes: a page of another origin can send any text without one.
+        if json || body.is_empty() { Ok(Self(body)) } else { Err(wrong()) }
     }
 }
 
@@ -223,11 +227,14 @@ impl<const MAX: usize> JsonBody<MAX> {
     /// Reads the body as `T`; an empty body is `{}`.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Refused> {
         let text: &'a [u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
+        // serde would take a list for a struct, value by value.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(Refused(invalid("body", "must be a JSON object")));
+        }
         let mut json = serde_json::Deserializer::from_slice(text);
         let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let path = error.path().to_string();
-            let path = if path == "." { "body".to_owned() } else { path };
-            Refused(invalid(path, error.into_inner().to_string()))
+            let (path, message) = (error.path().to_string(), error.inner().to_string());
+            Refused(invalid(field(&path, &message), message))
         })?;
         json.end().map_err(|error| Refused(invalid("body", error.to_string())))?;
         Ok(value)
@@ -244,6 +251,19 @@ impl<const MAX: usize> JsonBody<MAX> {
         let text = self.slice(value);
         check_payload(path, &text)?;
         Ok(text)
+    }
+}
+
+/// Where a body does not fit. serde names a field that is missing or doubled only in its message.
+fn field(path: &str, message: &str) -> String {
+    let named = ["missing field `", "duplicate field `"].iter().find_map(|says| message.strip_prefix(says));
+    let named = named.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
+    let path = path.trim_end_matches('?').trim_end_matches('.');
+    match (path, named) {
+        ("", Some(name)) => name.to_owned(),
+        ("", None) => "body".to_owned(),
+        (path, Some(name)) => format!("{path}.{name}"),
+        (path, None) => path.to_owned(),
     }
 }
 
@@ -298,13 +318,11 @@ async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, A
     }
     let mut body = request.into_body();
     let read = async {
-        match collect(&mut body, max).await? {
-            Some(whole) => Ok(whole),
-            None => {
-                drain(&mut body).await;
-                Err(too_large(declared))
-            }
+        if let Some(whole) = collect(&mut body, max).await? {
+            return Ok(whole);
         }
+        drain(&mut body).await;
+        Err(too_large(declared))
     };
     tokio::time::timeout(within, read).await.unwrap_or_else(|_| {
         let message = format!("the body did not arrive within {} s", within.as_secs());
@@ -444,7 +462,8 @@ mod tests {
             ("{\"cuont\":1}", "cuont", "unknown field `cuont`"),
             ("{\"count\":1,\"count\":2}", "count", "duplicate field `count`"),
             ("{\"count\":1} x", "body", "trailing characters"),
-            ("[1", "body", ""),
+            ("[3]", "body", "must be a JSON object"),
+            ("{", "body", "EOF"),
             ("{\"input\":\"\\ud800\"}", "input", "surrogate"),
         ] {
             let error = read(text).unwrap_err();
@@ -452,6 +471,16 @@ mod tests {
             assert_eq!(error.faults[0].path, path, "{text}: {error}");
             assert!(error.faults[0].message.contains(says), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_field_that_is_missing_or_doubled_is_named() {
+        assert_eq!(field(".", "missing field `workflow` at line 1 column 2"), "workflow");
+        assert_eq!(field("tags", "duplicate field `a` at line 1 column 2"), "tags.a");
+        assert_eq!(field("tags.a", "invalid type: integer"), "tags.a");
+        assert_eq!(field(".", "EOF while parsing"), "body");
+        assert_eq!(field("?", "EOF while parsing"), "body");
+        assert_eq!(field("tags.?", "EOF while parsing"), "tags");
     }
 
     #[tokio::test]

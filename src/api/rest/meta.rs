@@ -3,7 +3,7 @@
 use super::extract::Segments;
 use super::view::{json, json_text};
 use crate::api::Doors;
-use crate::api::error::{Answer, Problem, Refused};
+use crate::api::error::{Answer, Problem};
 use crate::app::{App, AppError};
 use crate::model::error::ErrorCode;
 use axum::extract::State;
@@ -25,12 +25,13 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
 
 /// A probe's answer.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Probe)]
 struct ProbeJson {
     status: &'static str,
 }
 
 /// Is the process alive?
-#[utoipa::path(get, path = "/livez", tag = "server", responses((status = 200, body = ProbeJson)))]
+#[utoipa::path(get, path = "/livez", tag = "server", operation_id = "livez", responses((status = 200, description = "Yes", body = ProbeJson)))]
 async fn livez() -> Response {
     json(StatusCode::OK, &ProbeJson { status: "alive" })
 }
@@ -39,9 +40,9 @@ async fn livez() -> Response {
 #[utoipa::path(
     get,
     path = "/readyz",
-    tag = "server",
+    tag = "server", operation_id = "readyz",
     responses(
-        (status = 200, body = ProbeJson),
+        (status = 200, description = "Yes", body = ProbeJson),
         (status = 503, description = "Why not", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -51,7 +52,7 @@ async fn readyz(State(app): State<App>) -> Answer {
 }
 
 /// This description
-#[utoipa::path(get, path = "/openapi.json", tag = "server", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
+#[utoipa::path(get, path = "/openapi.json", tag = "server", operation_id = "openapi", responses((status = 200, description = "OpenAPI 3.1", body = serde_json::Value)))]
 async fn openapi() -> Response {
     json_text(StatusCode::OK, super::openapi_json())
 }
@@ -61,7 +62,7 @@ const PAGE_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script
                            connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// This description for people
-#[utoipa::path(get, path = "/docs", tag = "server", responses((status = 200, description = "A page", body = String, content_type = "text/html")))]
+#[utoipa::path(get, path = "/docs", tag = "server", operation_id = "docs", responses((status = 200, description = "A page", body = String, content_type = "text/html")))]
 async fn docs() -> Response {
     page("text/html; charset=utf-8", include_str!("docs.html"))
 }
@@ -70,7 +71,7 @@ async fn docs() -> Response {
 #[utoipa::path(
     get,
     path = "/docs/errors/{code}",
-    tag = "server",
+    tag = "server", operation_id = "explainError",
     params(("code" = String, Path, example = "invalid_workflow")),
     responses(
         (status = 200, description = "A page", body = String, content_type = "text/plain"),
@@ -79,13 +80,11 @@ async fn docs() -> Response {
 )]
 async fn error_page(path: Segments) -> Answer {
     let code = path.text("code");
-    match error_text(code) {
-        Some(text) => Ok(page("text/plain; charset=utf-8", text)),
-        None => {
-            let shown = crate::api::error::cut(code, 64);
-            Err(Refused(AppError::new(ErrorCode::NotFound, format!("{shown:?} is no error code"))))
-        }
-    }
+    let text = error_text(code).ok_or_else(|| {
+        let shown = crate::api::error::cut(code, 64);
+        AppError::new(ErrorCode::NotFound, format!("{shown:?} is no error code"))
+    })?;
+    Ok(page("text/plain; charset=utf-8", text))
 }
 
 fn page(kind: &'static str, text: &'static str) -> Response {

@@ -35,7 +35,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "tasks", description = "For workers that only speak HTTP"),
         (name = "server", description = "Probes and this description"),
     ),
-    components(schemas(Problem<'static>, view::ValueRef<'static>)),
+    components(schemas(Problem<'static>, view::ValueRef<'static>, crate::api::sse::EventData)),
 )]
 struct Described;
 

@@ -31,6 +31,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
 /// What to start.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Start)]
 struct StartBody<'a> {
     workflow: String,
     /// The newest if not given.
@@ -70,7 +71,7 @@ enum OnConflict {
 #[utoipa::path(
     post,
     path = "/v1/runs",
-    tag = "runs",
+    tag = "runs", operation_id = "startRun",
     params(("wait" = Option<String>, Query, description = "Answer when the run has ended or this has passed; at most `60s`")),
     request_body = StartBody<'static>,
     responses(
@@ -110,7 +111,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
 #[utoipa::path(
     get,
     path = "/v1/runs",
-    tag = "runs",
+    tag = "runs", operation_id = "listRuns",
     params(
         ("workflow" = Option<String>, Query),
         ("status" = Option<String>, Query, example = "running"),
@@ -121,7 +122,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
     responses(
-        (status = 200, body = PageJson<RunJson<'static>>),
+        (status = 200, description = "A page", body = PageJson<RunJson<'static>>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -145,13 +146,13 @@ async fn list(State(app): State<App>, mut query: Params) -> Answer {
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}",
-    tag = "runs",
+    tag = "runs", operation_id = "getRun",
     params(
         ("id" = String, Path),
         ("wait" = Option<String>, Query, description = "Answer when the run has ended or this has passed; at most `60s`"),
     ),
     responses(
-        (status = 200, body = RunJson<'static>),
+        (status = 200, description = "The run", body = RunJson<'static>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -169,7 +170,7 @@ async fn get(State(app): State<App>, path: Segments, mut query: Params) -> Answe
 #[utoipa::path(
     delete,
     path = "/v1/runs/{id}",
-    tag = "runs",
+    tag = "runs", operation_id = "deleteRun",
     params(("id" = String, Path)),
     responses(
         (status = 204, description = "Forgotten"),
@@ -187,6 +188,7 @@ async fn delete(State(app): State<App>, path: Segments, query: Params) -> Answer
 /// How to cancel.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Cancel)]
 struct CancelBody {
     /// Also skip what would clean up.
     #[serde(default)]
@@ -199,7 +201,7 @@ struct CancelBody {
 #[utoipa::path(
     post,
     path = "/v1/runs/{id}/cancel",
-    tag = "runs",
+    tag = "runs", operation_id = "cancelRun",
     params(("id" = String, Path)),
     request_body(content = Option<CancelBody>, description = "May be empty"),
     responses(
@@ -227,14 +229,14 @@ async fn cancel(
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/tasks",
-    tag = "runs",
+    tag = "runs", operation_id = "listRunTasks",
     params(
         ("id" = String, Path),
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before, or the run's `tasks_cursor`"),
     ),
     responses(
-        (status = 200, body = PageJson<TaskJson<'static>>),
+        (status = 200, description = "A page", body = PageJson<TaskJson<'static>>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -252,7 +254,7 @@ async fn tasks(State(app): State<App>, path: Segments, mut query: Params) -> Ans
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/values/{field}",
-    tag = "runs",
+    tag = "runs", operation_id = "getRunValue",
     params(
         ("id" = String, Path),
         ("field" = String, Path, description = "`input`, `output`, `tasks.PATH.output` or `tasks.PATH.attempts.N.input`"),

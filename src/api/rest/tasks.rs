@@ -30,6 +30,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
 /// What to claim.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Claim)]
 struct ClaimBody {
     /// Task types this worker serves, 1 to 100.
     types: Vec<String>,
@@ -55,7 +56,7 @@ fn one() -> u32 {
 #[utoipa::path(
     post,
     path = "/v1/tasks/claim",
-    tag = "tasks",
+    tag = "tasks", operation_id = "claimTasks",
     request_body = ClaimBody,
     responses(
         (status = 200, description = "What to do", body = Vec<AssignmentJson<'static>>),
@@ -80,6 +81,7 @@ async fn claim(
 
 /// A result was taken.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Settled)]
 struct SettledJson {
     /// Always `accepted`, also for an exact repeat.
     status: &'static str,
@@ -94,6 +96,7 @@ async fn settle(app: &App, path: &Segments, outcome: TaskOutcome) -> Answer {
 /// The result of a task.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Completion)]
 struct CompleteBody<'a> {
     /// Any JSON value of at most 1 MiB; null if not given.
     #[serde(borrow, default)]
@@ -107,11 +110,11 @@ struct CompleteBody<'a> {
 #[utoipa::path(
     post,
     path = "/v1/tasks/{token}/complete",
-    tag = "tasks",
+    tag = "tasks", operation_id = "completeTask",
     params(("token" = String, Path)),
     request_body(content = Option<CompleteBody<'static>>, description = "May be empty"),
     responses(
-        (status = 200, body = SettledJson),
+        (status = 200, description = "It counts", body = SettledJson),
         (status = 409, description = "The token is stale", body = Problem<'static>, content_type = "application/problem+json"),
         (status = "default", description = "Any other error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
@@ -142,6 +145,7 @@ async fn complete(
 /// How a task failed.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = FailureReport)]
 struct FailBody {
     /// A stable word, at most 128 bytes (more is cut); `failed` if not given.
     #[serde(default)]
@@ -165,11 +169,11 @@ fn yes() -> bool {
 #[utoipa::path(
     post,
     path = "/v1/tasks/{token}/fail",
-    tag = "tasks",
+    tag = "tasks", operation_id = "failTask",
     params(("token" = String, Path)),
     request_body(content = Option<FailBody>, description = "May be empty"),
     responses(
-        (status = 200, body = SettledJson),
+        (status = 200, description = "It counts", body = SettledJson),
         (status = 409, description = "The token is stale", body = Problem<'static>, content_type = "application/problem+json"),
         (status = "default", description = "Any other error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
@@ -189,6 +193,7 @@ async fn fail(
 /// Nothing.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Empty)]
 struct EmptyBody {}
 
 /// Release a task
@@ -197,11 +202,11 @@ struct EmptyBody {}
 #[utoipa::path(
     post,
     path = "/v1/tasks/{token}/release",
-    tag = "tasks",
+    tag = "tasks", operation_id = "releaseTask",
     params(("token" = String, Path)),
     request_body(content = Option<EmptyBody>, description = "May be empty"),
     responses(
-        (status = 200, body = SettledJson),
+        (status = 200, description = "It counts", body = SettledJson),
         (status = 409, description = "The token is stale", body = Problem<'static>, content_type = "application/problem+json"),
         (status = "default", description = "Any other error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
@@ -220,6 +225,7 @@ async fn release(
 /// A sign of life.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Progress)]
 struct HeartbeatBody<'a> {
     /// Any JSON value; told to whoever watches, not kept.
     #[serde(borrow, default)]
@@ -231,11 +237,11 @@ struct HeartbeatBody<'a> {
 #[utoipa::path(
     post,
     path = "/v1/tasks/{token}/heartbeat",
-    tag = "tasks",
+    tag = "tasks", operation_id = "heartbeatTask",
     params(("token" = String, Path)),
     request_body(content = Option<HeartbeatBody<'static>>, description = "May be empty"),
     responses(
-        (status = 200, body = HeartbeatJson),
+        (status = 200, description = "The lease holds", body = HeartbeatJson),
         (status = 409, description = "The token is stale", body = Problem<'static>, content_type = "application/problem+json"),
         (status = "default", description = "Any other error", body = Problem<'static>, content_type = "application/problem+json"),
     ),

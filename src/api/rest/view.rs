@@ -2,6 +2,7 @@
 
 use crate::app::view::{AttemptView, ErrorView, Page, RunView, TaskView, ValueView, WorkflowView};
 use crate::dispatch::message::Assignment;
+use crate::model::ids::{TaskPath, TaskType};
 use crate::model::time::Timestamp;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -75,9 +76,11 @@ impl Serialize for Time {
 
 /// Some items and where the next ones begin.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Page)]
 pub(crate) struct PageJson<T> {
     items: Vec<T>,
     /// Opaque; null at the end.
+    #[schema(required)]
     next_cursor: Option<String>,
 }
 
@@ -93,13 +96,14 @@ impl<'a, T> PageJson<T> {
 
 /// A version of a workflow.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Workflow)]
 pub(crate) struct WorkflowJson<'a> {
     name: &'a str,
     version: u32,
     /// The newest version there is.
     newest: u32,
     /// When it was registered; null for a dry run.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     created_at: Option<Time>,
     /// The document in canonical form; left out in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,13 +134,16 @@ impl<'a> From<&'a WorkflowView> for WorkflowJson<'a> {
 
 /// What went wrong in a run.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Failure)]
 pub(crate) struct ErrorJson<'a> {
     /// A stable word, e.g. `card_declined`, `timeout_run`.
     code: &'a str,
     message: &'a str,
     /// Path of the task; null for the run itself.
+    #[schema(required)]
     task: Option<&'a str>,
     /// From 1; null where there is none.
+    #[schema(required)]
     attempt: Option<u32>,
 }
 
@@ -145,7 +152,7 @@ impl<'a> From<&'a ErrorView> for ErrorJson<'a> {
         Self {
             code: &view.code,
             message: &view.message,
-            task: view.task.as_ref().map(|t| t.as_str()),
+            task: view.task.as_ref().map(TaskPath::as_str),
             attempt: (view.attempt > 0).then_some(view.attempt),
         }
     }
@@ -153,6 +160,7 @@ impl<'a> From<&'a ErrorView> for ErrorJson<'a> {
 
 /// A run.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Run)]
 pub(crate) struct RunJson<'a> {
     id: &'a str,
     workflow: &'a str,
@@ -162,7 +170,7 @@ pub(crate) struct RunJson<'a> {
     #[schema(example = "running")]
     status: &'static str,
     /// What is coming while handlers still run; null otherwise.
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Object>, required)]
     ending: Option<()>,
     /// What it was started with; null in lists.
     #[schema(value_type = serde_json::Value)]
@@ -171,20 +179,23 @@ pub(crate) struct RunJson<'a> {
     #[schema(value_type = serde_json::Value)]
     output: Value<'a>,
     /// The first failure that counted.
+    #[schema(required)]
     error: Option<ErrorJson<'a>>,
     tags: &'a BTreeMap<String, String>,
     priority: i32,
     /// The run that started this one as a child.
+    #[schema(required)]
     parent: Option<&'a str>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Time,
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     started_at: Option<Time>,
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     ended_at: Option<Time>,
     /// In document order: the first page. Empty in lists.
     tasks: Vec<TaskJson<'a>>,
     /// Where the next tasks begin, for `/v1/runs/{id}/tasks`; null if these are all.
+    #[schema(required)]
     tasks_cursor: Option<&'a str>,
 }
 
@@ -214,14 +225,17 @@ impl<'a> From<&'a RunView> for RunJson<'a> {
 
 /// A task of a run.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Task)]
 pub(crate) struct TaskJson<'a> {
     /// Its path.
     task: &'a str,
+    #[schema(required)]
     r#type: Option<&'a str>,
     /// `pending`, `queued`, `running`, `retrying`, `completed`, `failed`, `skipped`, `cancelled`, `timed_out`.
     status: &'static str,
     #[schema(value_type = serde_json::Value)]
     output: Value<'a>,
+    #[schema(required)]
     error: Option<ErrorJson<'a>>,
     attempts: Vec<AttemptJson<'a>>,
 }
@@ -230,7 +244,7 @@ impl<'a> From<&'a TaskView> for TaskJson<'a> {
     fn from(view: &'a TaskView) -> Self {
         Self {
             task: view.task.as_str(),
-            r#type: view.task_type.as_ref().map(|t| t.as_str()),
+            r#type: view.task_type.as_ref().map(TaskType::as_str),
             status: view.status,
             output: Value(&view.output),
             error: view.error.as_ref().map(ErrorJson::from),
@@ -241,20 +255,23 @@ impl<'a> From<&'a TaskView> for TaskJson<'a> {
 
 /// One try of a task.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Attempt)]
 pub(crate) struct AttemptJson<'a> {
     /// From 1.
     number: u32,
     status: &'static str,
     /// Label of the worker.
+    #[schema(required)]
     worker: Option<&'a str>,
     #[schema(value_type = serde_json::Value)]
     input: Value<'a>,
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     queued_at: Option<Time>,
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     started_at: Option<Time>,
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     ended_at: Option<Time>,
+    #[schema(required)]
     error: Option<ErrorJson<'a>>,
 }
 
@@ -275,6 +292,7 @@ impl<'a> From<&'a AttemptView> for AttemptJson<'a> {
 
 /// A task that was claimed.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Assignment)]
 pub(crate) struct AssignmentJson<'a> {
     /// Settles the task; keep it secret.
     token: &'a str,
@@ -287,7 +305,7 @@ pub(crate) struct AssignmentJson<'a> {
     #[schema(value_type = serde_json::Value)]
     input: RawText<'a>,
     /// When `timeout.run` strikes, if there is one.
-    #[schema(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime, required)]
     deadline: Option<Time>,
 }
 
@@ -307,6 +325,7 @@ impl<'a> From<&'a Assignment> for AssignmentJson<'a> {
 
 /// A heartbeat was taken.
 #[derive(Serialize, ToSchema)]
+#[schema(as = Heartbeat)]
 pub(crate) struct HeartbeatJson {
     /// The lease holds until then.
     #[schema(value_type = String, format = DateTime)]

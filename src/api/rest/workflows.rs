@@ -26,7 +26,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
 #[utoipa::path(
     put,
     path = "/v1/workflows/{name}",
-    tag = "workflows",
+    tag = "workflows", operation_id = "registerWorkflow",
     params(
         ("name" = String, Path, description = "Must equal the document's own `name`"),
         ("dry_run" = Option<bool>, Query, description = "Only validate"),
@@ -69,13 +69,13 @@ async fn register(
 #[utoipa::path(
     get,
     path = "/v1/workflows",
-    tag = "workflows",
+    tag = "workflows", operation_id = "listWorkflows",
     params(
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
     responses(
-        (status = 200, body = PageJson<WorkflowJson<'static>>),
+        (status = 200, description = "A page", body = PageJson<WorkflowJson<'static>>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -90,10 +90,10 @@ async fn list(State(app): State<App>, mut query: Params) -> Answer {
 #[utoipa::path(
     get,
     path = "/v1/workflows/{name}",
-    tag = "workflows",
+    tag = "workflows", operation_id = "getWorkflow",
     params(("name" = String, Path)),
     responses(
-        (status = 200, body = WorkflowJson<'static>),
+        (status = 200, description = "The version", body = WorkflowJson<'static>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -108,10 +108,10 @@ async fn get(State(app): State<App>, path: Segments, query: Params) -> Answer {
 #[utoipa::path(
     get,
     path = "/v1/workflows/{name}/versions/{version}",
-    tag = "workflows",
+    tag = "workflows", operation_id = "getWorkflowVersion",
     params(("name" = String, Path), ("version" = u32, Path)),
     responses(
-        (status = 200, body = WorkflowJson<'static>),
+        (status = 200, description = "The version", body = WorkflowJson<'static>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -130,7 +130,7 @@ async fn get_version(State(app): State<App>, path: Segments, query: Params) -> A
 #[utoipa::path(
     delete,
     path = "/v1/workflows/{name}",
-    tag = "workflows",
+    tag = "workflows", operation_id = "deleteWorkflow",
     params(("name" = String, Path)),
     responses(
         (status = 204, description = "Removed"),

@@ -1,5 +1,5 @@
 use crate::engine::testing::{World, chain, failure, path, plan, session, start};
-use crate::engine::{Stop, Txn, history, limits};
+use crate::engine::{Payloads, Stop, Txn, history, limits};
 use crate::model::command::{
     AttemptKey, Command, LeaseTask, Outcome, Refusal, RejectedValue, ReportedFailure, Start,
 };
@@ -307,6 +307,14 @@ fn a_refused_command_does_not_disturb_what_is_folded_with_it() {
     assert_eq!(w.run().status, RunStatus::Completed);
 }
 
+struct Nothing;
+
+impl Payloads for Nothing {
+    fn get(&self, _: &Field) -> Option<Bytes> {
+        None
+    }
+}
+
 #[test]
 fn the_input_of_a_leased_task_is_null_without_a_template() {
     let mut w = World::started(chain(1));
@@ -318,12 +326,6 @@ fn the_input_of_a_leased_task_is_null_without_a_template() {
         nonce: Nonce([1; 16]),
         random: 0,
     };
-    struct Nothing;
-    impl crate::engine::Payloads for Nothing {
-        fn get(&self, _: &Field) -> Option<Bytes> {
-            None
-        }
-    }
     let prefix = crate::model::ids::Prefix::new(1, Nonce([1; 16]));
     let txn = Txn::existing(&w.plan, w.run(), prefix, &Nothing, env);
     assert_eq!(txn.input_of(&path(0)).as_deref(), Ok(&b"null"[..]));
@@ -373,4 +375,35 @@ fn events_carry_what_they_refer_to() {
     assert_eq!((ended.kind, ended.task, ended.attempt), (EventKind::RunFailed, None, None));
     assert_eq!(ended.error.unwrap().task, Some(1));
     assert_eq!(history::event(w.run(), 8), None);
+}
+
+/// The compare-and-set writes the whole record each time; its size is most of what a transition costs.
+#[test]
+fn a_run_of_nine_tasks_is_a_record_of_at_most_400_bytes_with_its_log() {
+    let mut w = World::new(chain(9));
+    let id = crate::model::ids::RunId::generate(w.now, 7);
+    assert_eq!(w.apply(&Command::Start(Start { id, ..start() })), Ok(Outcome::Accepted));
+    let mut attempt = w.lease(0);
+    let mut sizes = vec![w.record_len];
+    for i in 1..=9u32 {
+        w.pass(Span(12_345));
+        let mut commands = vec![complete(&attempt, "null")];
+        if i < 9 {
+            let holder = Holder::Session { id: session(1), epoch: 1 };
+            commands.push(Command::Lease(LeaseTask {
+                path: path(i),
+                generation: i + 1,
+                holder,
+                worker: "w1".into(),
+            }));
+        }
+        assert!(w.apply_all(&commands).iter().all(Result::is_ok));
+        if i < 9 {
+            attempt = w.key(i);
+        }
+        sizes.push(w.record_len);
+    }
+    assert_eq!(w.run().log.len(), 29);
+    assert_eq!(w.run().status, RunStatus::Completed);
+    assert!(sizes.iter().all(|s| *s <= 400), "{sizes:?}");
 }

@@ -56,7 +56,7 @@ pub(super) fn write(model: &Model<'_>) -> Vec<u8> {
 
 fn write_task(task: &Draft<'_>, needs: &[u32], all: &[Draft<'_>]) -> Object {
     let mut out = Object::default();
-    out.text("type", task.task_type.as_ref().map(|t| t.as_str()));
+    out.text("type", task.task_type.as_ref().map(super::super::ids::TaskType::as_str));
     out.texts("needs", needs.iter().map(|n| all[*n as usize].id.as_str()));
     out.text(
         "when",

@@ -6,6 +6,7 @@ use super::task::Draft;
 use crate::model::expr::Names;
 use crate::model::ids::TaskId;
 use crate::model::nearest::did_you_mean;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The tasks of a document and their dependencies, by index.
@@ -19,7 +20,13 @@ pub(super) struct Graph {
     pub(super) dependents: Vec<Vec<u32>>,
     /// By task, a bit for each task upstream; `None` in and behind a circle, where nobody knows.
     upstream: Vec<Option<Vec<u64>>>,
+    /// How many more hints will be looked for.
+    hints: Cell<u32>,
 }
+
+const MAX_HINTS: u32 = 200;
+/// Most tasks of a circle that are told by name.
+const MAX_SHOWN: usize = 20;
 
 impl Graph {
     /// Resolves the needs of `drafts`.
@@ -33,78 +40,104 @@ impl Graph {
                 dependents[*need as usize].push(task as u32);
             }
         }
-        let mut graph = Self { upstream: vec![None; ids.len()], ids, index, needs, dependents };
-        let stuck = graph.close();
-        graph.tell_circles(stuck, drafts, faults);
+        let mut graph = Self {
+            upstream: vec![None; ids.len()],
+            ids,
+            index,
+            needs,
+            dependents,
+            hints: Cell::new(MAX_HINTS),
+        };
+        graph.close(drafts, faults);
         graph
     }
 
-    /// Fills `upstream` in the order of dependencies; returns the tasks that are in or behind a circle.
-    fn close(&mut self) -> BTreeSet<u32> {
+    /// Fills `upstream` in the order of dependencies, and tells every circle once.
+    fn close(&mut self, drafts: &[Draft<'_>], faults: &mut Faults) {
         let words = self.ids.len().div_ceil(64);
         let mut waiting: Vec<usize> = self.needs.iter().map(Vec::len).collect();
+        let mut settled = vec![false; self.ids.len()];
         let mut ready: Vec<u32> = (0..self.ids.len() as u32).filter(|t| waiting[*t as usize] == 0).collect();
-        while let Some(task) = ready.pop() {
-            let mut above = vec![0u64; words];
-            for need in &self.needs[task as usize] {
-                above[*need as usize / 64] |= 1 << (need % 64);
-                for (word, more) in above.iter_mut().zip(self.upstream[*need as usize].iter().flatten()) {
-                    *word |= more;
-                }
-            }
-            self.upstream[task as usize] = Some(above);
-            for dependent in &self.dependents[task as usize] {
-                waiting[*dependent as usize] -= 1;
-                if waiting[*dependent as usize] == 0 {
-                    ready.push(*dependent);
-                }
-            }
-        }
-        (0..self.ids.len() as u32).filter(|t| self.upstream[*t as usize].is_none()).collect()
-    }
-
-    /// Tells every circle once, until no task is left in one.
-    fn tell_circles(&self, mut stuck: BTreeSet<u32>, drafts: &[Draft<'_>], faults: &mut Faults) {
+        let mut next = 0;
+        let mut sound = true;
         loop {
-            // Drop what is only behind circles told already.
-            while let Some(free) =
-                stuck.iter().copied().find(|t| !self.needs[*t as usize].iter().any(|n| stuck.contains(n)))
-            {
-                stuck.remove(&free);
-            }
-            // Every task left needs another one left, so following needs comes round.
-            let Some(start) = stuck.first().copied() else { return };
-            let mut walk = vec![start];
-            let circle = loop {
-                let last = walk[walk.len() - 1];
-                let Some(next) = self.needs[last as usize].iter().copied().find(|n| stuck.contains(n)) else {
-                    return;
-                };
-                if let Some(from) = walk.iter().position(|t| *t == next) {
-                    break walk.split_off(from);
+            while let Some(task) = ready.pop() {
+                let task = task as usize;
+                // A circle settles all of its tasks at once, whatever they still wait for.
+                if std::mem::replace(&mut settled[task], true) {
+                    continue;
                 }
-                walk.push(next);
-            };
-            let first = circle.iter().copied().min().unwrap_or(start);
-            let from = circle.iter().position(|t| *t == first).unwrap_or(0);
-            let names: Vec<&str> = circle[from..]
-                .iter()
-                .chain(&circle[..from])
-                .chain([&first])
-                .map(|t| self.ids[*t as usize].as_str())
-                .collect();
-            let draft = &drafts[first as usize];
-            let path = format!("{}.needs", draft.path);
-            let line = draft.needs.first().and_then(|(_, node)| node.at());
-            faults.add(&path, line, format!("the needs go in a circle: {}", names.join(" → ")));
-            for task in circle {
-                stuck.remove(&task);
+                if sound {
+                    let mut above = vec![0u64; words];
+                    for need in &self.needs[task] {
+                        above[*need as usize / 64] |= 1 << (need % 64);
+                        for (word, more) in
+                            above.iter_mut().zip(self.upstream[*need as usize].iter().flatten())
+                        {
+                            *word |= more;
+                        }
+                    }
+                    self.upstream[task] = Some(above);
+                }
+                for dependent in &self.dependents[task] {
+                    let left = &mut waiting[*dependent as usize];
+                    *left = left.saturating_sub(1);
+                    if *left == 0 {
+                        ready.push(*dependent);
+                    }
+                }
             }
+            // What is left is in circles or behind them.
+            sound = false;
+            while settled.get(next) == Some(&true) {
+                next += 1;
+            }
+            if next >= settled.len() {
+                return;
+            }
+            let circle = self.circle(next as u32, &settled);
+            self.tell(&circle, drafts, faults);
+            ready.extend(circle);
         }
     }
 
+    /// A circle that following needs from `start` leads into; every task left needs another one left.
+    fn circle(&self, start: u32, settled: &[bool]) -> Vec<u32> {
+        let mut walk = vec![start];
+        let mut place = BTreeMap::from([(start, 0)]);
+        loop {
+            let last = walk[walk.len() - 1];
+            let next = self.needs[last as usize].iter().copied().find(|n| !settled[*n as usize]);
+            let Some(next) = next else { return walk };
+            if let Some(from) = place.insert(next, walk.len()) {
+                return walk.split_off(from);
+            }
+            walk.push(next);
+        }
+    }
+
+    fn tell(&self, circle: &[u32], drafts: &[Draft<'_>], faults: &mut Faults) {
+        let from = circle.iter().enumerate().min_by_key(|(_, task)| **task).map_or(0, |(at, _)| at);
+        let round = || circle[from..].iter().chain(&circle[..from]);
+        let Some(first) = round().next() else { return };
+        let mut names: Vec<&str> = round().chain([first]).map(|t| self.ids[*t as usize].as_str()).collect();
+        if names.len() > MAX_SHOWN {
+            names.splice(MAX_SHOWN / 2..names.len() - MAX_SHOWN / 2, ["…"]);
+        }
+        let draft = &drafts[*first as usize];
+        let line = draft.needs.first().and_then(|(_, node)| node.at());
+        faults.add(
+            &format!("{}.needs", draft.path),
+            line,
+            format!("the needs go in a circle: {}", names.join(" → ")),
+        );
+    }
+
+    /// A task of nearly that name. Only so many times: each looks at every task.
     fn hint(&self, id: &str) -> String {
-        did_you_mean(id, self.ids.iter().map(TaskId::as_str))
+        let left = self.hints.get();
+        self.hints.set(left.saturating_sub(1));
+        if left == 0 { String::new() } else { did_you_mean(id, self.ids.iter().map(TaskId::as_str)) }
     }
 
     /// What expressions of a task may read: the tasks upstream of it.
@@ -132,7 +165,9 @@ fn resolve(draft: &Draft<'_>, index: &BTreeMap<TaskId, u32>, faults: &mut Faults
             Some(need) if needs.insert(*need) => {}
             Some(_) => at(faults, node, format!("'{name}' is listed twice")),
             None => {
-                let hint = did_you_mean(name, index.keys().map(TaskId::as_str));
+                let few = faults.0.len() < MAX_HINTS as usize;
+                let hint =
+                    if few { did_you_mean(name, index.keys().map(TaskId::as_str)) } else { String::new() };
                 at(faults, node, format!("there is no task {}{hint}", shown(name)));
             }
         }

@@ -24,7 +24,8 @@ pub(crate) fn load(text: &[u8], format: Format) -> Result<Node, Fault> {
         }
         Err(e) => {
             let at = e.valid_up_to();
-            let line = text[..at].iter().filter(|b| **b == b'\n').count() as u32 + 1;
+            let before = std::str::from_utf8(&text[..at]).unwrap_or_default();
+            let line = before.matches('\n').count() as u32 + 1;
             let message = format!("the document is not UTF-8 (byte {at})");
             return Err(Fault {
                 path: String::new(),
@@ -66,7 +67,7 @@ fn json(text: &str) -> Result<Node, Fault> {
 
 fn value<'a>(token: Token<'a>, reader: &mut Reader<'a>) -> Result<Node, SyntaxError> {
     let kind = match token {
-        Token::Null => Kind::Null,
+        Token::Null | Token::ArrayEnd | Token::ObjectEnd => Kind::Null,
         Token::Bool(b) => Kind::Bool(b),
         Token::Number(token) => Kind::Number(token.to_owned()),
         Token::String(text) | Token::Key(text) => Kind::String(decode(text, reader)?),
@@ -87,7 +88,6 @@ fn value<'a>(token: Token<'a>, reader: &mut Reader<'a>) -> Result<Node, SyntaxEr
             }
             Kind::Map(entries)
         }
-        Token::ArrayEnd | Token::ObjectEnd => Kind::Null,
     };
     Ok(Node { line: 0, kind })
 }

@@ -4,7 +4,7 @@ use super::Document;
 use super::canonical::{self, Model};
 use super::fields::{Faults, Fields, text};
 use super::graph::Graph;
-use super::load::whole;
+use super::load::{MAX_BYTES, whole};
 use super::node::{Entry, Kind, Node, duplicate_keys, join, shown};
 use super::task::Draft;
 use crate::model::error::Fault;
@@ -93,6 +93,14 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         needs: &graph.needs,
     };
     let canonical = canonical::write(&model);
+    if canonical.len() > MAX_BYTES {
+        let message = format!(
+            "as JSON, the document comes to {} bytes; the limit is {MAX_BYTES} (1 MiB)",
+            canonical.len()
+        );
+        faults.add("", None, message);
+        return None;
+    }
     let Graph { needs, dependents, .. } = graph;
     let mut tasks = Vec::with_capacity(drafts.len());
     for (((draft, (condition, input)), needs), dependents) in

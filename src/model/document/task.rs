@@ -2,7 +2,7 @@
 
 use super::fields::{Faults, Fields, duration_of, positive};
 use super::node::{Kind, Node, shown};
-use crate::model::expr::has_expression;
+use crate::model::expr::{has_expression, is_one_expression};
 use crate::model::ids::{TaskId, TaskType};
 use crate::model::plan::{RetryPolicy, Timeouts, When};
 
@@ -131,8 +131,7 @@ fn condition<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<&'n Node> {
     match &node.kind {
         Kind::Bool(_) => Some(node),
         Kind::String(text) if has_expression(text) => {
-            let whole = text.starts_with("${{") && text.ends_with("}}");
-            if !whole {
+            if !is_one_expression(text) {
                 faults.add(&path, node.at(), "must be exactly one expression, without text around it");
             }
             Some(node)

@@ -9,7 +9,7 @@
 use super::load::MAX_BYTES;
 use super::node::{Entry, Kind, MAX_DEPTH, Node};
 use crate::model::error::Fault;
-use granit_parser::{Event, Parser, ScalarStyle, Span, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, Tag};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,12 +23,16 @@ pub(super) fn load(text: &str) -> Result<Node, Fault> {
         flow_nesting_limit: MAX_DEPTH,
         block_nesting_limit: MAX_DEPTH,
         emit_comments: false,
-        simple_key_max_lookahead: 4096,
     };
     let mut loader = Loader::default();
     for next in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = next
-            .map_err(|e| fault(e.marker().line(), format!("the document is not valid YAML: {}", e.info())))?;
+        let (event, span) = next.map_err(|e| {
+            let message = match e.kind() {
+                ErrorKind::RecursionLimitExceeded => format!("nested deeper than {MAX_DEPTH}"),
+                _ => format!("the document is not valid YAML: {}", e.info()),
+            };
+            fault(e.marker().line(), message)
+        })?;
         loader.event(event, &span)?;
     }
     Ok(loader.root.unwrap_or(Node { line: 1, kind: Kind::Null }))
@@ -124,7 +128,8 @@ impl Loader {
                             line,
                         )?;
                     }
-                    return self.key(key, line);
+                    self.key(key, line);
+                    return Ok(());
                 }
                 let kind = scalar(value, style, tag.as_deref(), line)?;
                 self.done(Node { line: line as u32, kind }, anchor, before, line)
@@ -148,11 +153,10 @@ impl Loader {
         self.open.last().is_some_and(|o| matches!(o.node.kind, Kind::Map(_)) && o.key.is_none())
     }
 
-    fn key(&mut self, key: String, line: usize) -> Result<(), Fault> {
+    fn key(&mut self, key: String, line: usize) {
         if let Some(open) = self.open.last_mut() {
             open.key = Some((key, line as u32));
         }
-        Ok(())
     }
 
     fn start(
@@ -217,10 +221,11 @@ impl Loader {
         // Paid for before it is copied: a bomb must not be built first.
         self.spent.add(anchored.cost, line)?;
         if self.wants_key() {
-            return match &node.kind {
-                Kind::String(key) | Kind::Number(key) => self.key(key.clone(), line),
-                _ => Err(fault(line, KEY_FORM.to_owned())),
+            let (Kind::String(key) | Kind::Number(key)) = &node.kind else {
+                return Err(fault(line, KEY_FORM.to_owned()));
             };
+            self.key(key.clone(), line);
+            return Ok(());
         }
         let copy = Node { line: line as u32, kind: node.kind.clone() };
         self.done(copy, 0, before, line)

@@ -421,14 +421,12 @@ impl<'s> Rewriter<'_, 's> {
 }
 
 /// A path with one more step, as users would write it.
-pub(super) fn show_step(mut shown: String, step: &str) -> String {
+pub(super) fn show_step(shown: String, step: &str) -> String {
     if step.bytes().all(|b| b.is_ascii_digit()) {
-        shown.push_str(&format!("[{step}]"));
+        shown + "[" + step + "]"
     } else if step.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        shown.push('.');
-        shown.push_str(step);
+        shown + "." + step
     } else {
-        shown.push_str(&format!("[{step:?}]"));
+        format!("{shown}[{step:?}]")
     }
-    shown
 }

@@ -54,6 +54,11 @@ pub(crate) fn has_expression(text: &str) -> bool {
     text.match_indices("${{").any(|(at, _)| !text[..at].ends_with('$'))
 }
 
+/// Whether `text` is an expression with nothing around it. Text that cannot be cut passes: compiling it tells why.
+pub(crate) fn is_one_expression(text: &str) -> bool {
+    split(text).map_or(true, |parts| matches!(parts[..], [Part::Expression(_)]))
+}
+
 /// Cuts a text into literal parts and expressions.
 pub(super) fn split(text: &str) -> Result<Vec<Part<'_>>, String> {
     let mut parts = Vec::new();

@@ -27,25 +27,31 @@ pub(super) struct Lookups {
 struct Group {
     root: Root,
     paths: json::Paths,
+    /// By slot in `paths`: the number of the path.
+    numbers: Vec<usize>,
 }
 
 impl Lookups {
     /// Adds a path; returns its number.
     pub(super) fn add(&mut self, path: Path) -> usize {
-        let group = match self.groups.iter().position(|g| g.root == path.root) {
-            Some(group) => group,
-            None => {
-                self.groups.push(Group { root: path.root.clone(), paths: json::Paths::default() });
-                self.groups.len() - 1
-            }
+        let group = if let Some(group) = self.groups.iter().position(|g| g.root == path.root) {
+            group
+        } else {
+            self.groups.push(Group {
+                root: path.root.clone(),
+                paths: json::Paths::default(),
+                numbers: Vec::new(),
+            });
+            self.groups.len() - 1
         };
-        let before = self.groups[group].paths.len();
-        let slot = self.groups[group].paths.add(&path.steps);
-        if slot == before {
-            self.paths.push((path, group, slot));
-            return self.paths.len() - 1;
+        let Group { paths, numbers, .. } = &mut self.groups[group];
+        let slot = paths.add(&path.steps);
+        if let Some(number) = numbers.get(slot) {
+            return *number;
         }
-        self.paths.iter().position(|(_, g, s)| (*g, *s) == (group, slot)).unwrap_or(0)
+        numbers.push(self.paths.len());
+        self.paths.push((path, group, slot));
+        self.paths.len() - 1
     }
 
     pub(super) fn path(&self, number: usize) -> &Path {

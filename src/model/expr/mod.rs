@@ -34,7 +34,7 @@ pub use schema::InputSchema;
 pub use template::Template;
 
 pub(crate) use analyse::Names;
-pub(crate) use lex::has_expression;
+pub(crate) use lex::{has_expression, is_one_expression};
 
 use bytes::Bytes;
 

@@ -6,6 +6,7 @@ use crate::model::json::{self, MAX_DEPTH, Reader, Token};
 use indexmap::IndexMap;
 use minijinja::value::{Object, Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior, Value};
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 /// Work one evaluation may do: about one per instruction, per item gone through and per 64 bytes made.
@@ -130,10 +131,16 @@ pub(super) struct Var {
 }
 
 /// A compiled expression.
-#[derive(Debug)]
 pub(super) struct Program {
     expression: Expression<'static, 'static>,
     vars: Vec<Var>,
+}
+
+impl fmt::Debug for Program {
+    /// Without the environment, which all programs share.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program").field("vars", &self.vars).finish_non_exhaustive()
+    }
 }
 
 impl Program {
@@ -145,8 +152,17 @@ impl Program {
         }
     }
 
-    /// Runs the program.
-    pub(super) fn run(&self, found: &mut Found<'_, '_>) -> Result<Value, ExprError> {
+    /// Appends the result as JSON text.
+    pub(super) fn json(&self, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Result<(), ExprError> {
+        guarded(|| to_json(&self.run(found)?, out))
+    }
+
+    /// Appends the result as the inside of a JSON string.
+    pub(super) fn text(&self, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Result<(), ExprError> {
+        guarded(|| to_text(&self.run(found)?, out))
+    }
+
+    fn run(&self, found: &mut Found<'_, '_>) -> Result<Value, ExprError> {
         let mut values = Vec::with_capacity(self.vars.len());
         for var in &self.vars {
             values.push(match found.value(var.lookup) {
@@ -157,11 +173,7 @@ impl Program {
                 Err(e) => invalid(e),
             });
         }
-        // The evaluator is known to panic on some overflows in checked builds; a run must not take a server along.
-        let eval = std::panic::AssertUnwindSafe(|| self.expression.eval(Value::from_object(Vars(values))));
-        let value = std::panic::catch_unwind(eval)
-            .map_err(|_| failed("the expression could not be evaluated"))?
-            .map_err(|e| explain(&e))?;
+        let value = self.expression.eval(Value::from_object(Vars(values))).map_err(|e| explain(&e))?;
         if value.is_undefined() {
             return Err(failed(
                 "the expression has no value (an 'if' without 'else', or an empty list's first item?)",
@@ -169,6 +181,13 @@ impl Program {
         }
         Ok(value)
     }
+}
+
+/// The evaluator is known to panic on overflows where those are checked, at once or when a lazy result is read.
+/// An expression must not take its run along.
+fn guarded(work: impl FnOnce() -> Result<(), ExprError>) -> Result<(), ExprError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(failed("the expression could not be evaluated")))
 }
 
 fn failed(message: impl Into<String>) -> ExprError {
@@ -326,7 +345,7 @@ fn float(n: f64) -> String {
 }
 
 /// Appends a computed value as JSON text.
-pub(super) fn to_json(value: &Value, out: &mut Vec<u8>) -> Result<(), ExprError> {
+fn to_json(value: &Value, out: &mut Vec<u8>) -> Result<(), ExprError> {
     write(value, out, 0)
 }
 
@@ -401,7 +420,7 @@ fn number_text(value: &Value) -> Result<String, ExprError> {
 }
 
 /// Appends a computed value as the inside of a JSON string.
-pub(super) fn to_text(value: &Value, out: &mut Vec<u8>) -> Result<(), ExprError> {
+fn to_text(value: &Value, out: &mut Vec<u8>) -> Result<(), ExprError> {
     match value.kind() {
         ValueKind::String => json::write_escaped(value.as_str().unwrap_or_default(), out),
         ValueKind::Bool | ValueKind::Number => to_json(value, out)?,

@@ -18,6 +18,8 @@ const SHALLOW: usize = 24;
 const DEEPEST: usize = 16 + json::MAX_DEPTH;
 /// Most faults of one input that are told.
 const MAX_FAULTS: usize = 100;
+/// Messages about inputs larger than this, in bytes, do not repeat the values.
+const LARGE: usize = 64 << 10;
 /// Longest message of a fault, in characters.
 const MAX_MESSAGE: usize = 500;
 /// Most schemas that may apply to one and the same value, counted through references.
@@ -66,6 +68,7 @@ impl InputSchema {
     }
 
     fn check_here(&self, input: &[u8]) -> Vec<Fault> {
+        let large = input.len() > LARGE;
         let input = match value(input) {
             Ok(input) => input,
             Err(message) => return vec![Fault { path: String::new(), line: None, message }],
@@ -74,7 +77,11 @@ impl InputSchema {
             .validator
             .iter_errors(&input)
             .take(MAX_FAULTS)
-            .map(|e| Fault { path: e.instance_path().to_string(), line: None, message: cut(&e.to_string()) })
+            .map(|e| Fault {
+                path: e.instance_path().to_string(),
+                line: None,
+                message: if large { cut(&e.masked().to_string()) } else { cut(&e.to_string()) },
+            })
             .collect();
         faults.sort();
         faults
@@ -202,7 +209,7 @@ impl Applied<'_> {
                 let here = child(pointer, key);
                 match (key.as_str(), value) {
                     ("$ref", Value::String(target)) => {
-                        next.extend(target.strip_prefix('#').map(percent_decoded))
+                        next.extend(target.strip_prefix('#').map(percent_decoded));
                     }
                     ("not" | "if" | "then" | "else", _) => next.push(here),
                     ("allOf" | "anyOf" | "oneOf", Value::Array(items)) => {

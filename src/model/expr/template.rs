@@ -4,7 +4,7 @@
 use super::analyse::{Compiled, Names, compile};
 use super::lex::{self, Part};
 use super::lookup::{Found, Lookups};
-use super::program::{self, too_deep};
+use super::program::too_deep;
 use super::{ExprError, Root, Scope};
 use crate::model::document::{Kind, Node, join, sorted};
 use crate::model::error::Fault;
@@ -143,7 +143,7 @@ fn value(what: &Compiled, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Resul
             Some(raw) if raw != b"null" => out.extend_from_slice(raw),
             _ => value(other, found, out)?,
         },
-        Compiled::Program(program) => program::to_json(&program.run(found)?, out)?,
+        Compiled::Program(program) => program.json(found, out)?,
     }
     Ok(())
 }
@@ -164,7 +164,7 @@ fn text(what: &Compiled, found: &mut Found<'_, '_>, out: &mut Vec<u8>) -> Result
                 _ => text(other, found, out)?,
             }
         }
-        Compiled::Program(program) => program::to_text(&program.run(found)?, out)?,
+        Compiled::Program(program) => program.text(found, out)?,
     }
     Ok(())
 }

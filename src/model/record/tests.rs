@@ -1,4 +1,4 @@
-use super::super::event::{EventKind, LogEntry};
+use super::super::event::{EventKind, EventKind as K, LogEntry};
 use super::*;
 use proptest::prelude::*;
 
@@ -50,7 +50,6 @@ fn everything() -> RunState {
         worker,
         error,
     };
-    use EventKind as K;
     RunState {
         id: RunId::new("order-1").unwrap(),
         workflow: WorkflowName::new("order").unwrap(),

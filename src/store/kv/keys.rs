@@ -191,6 +191,11 @@ pub(crate) fn stream_position(key: &[u8]) -> Option<StreamPosition> {
     Some(StreamPosition(number(HEAD)?, number(HEAD + 8)?))
 }
 
+/// What was fixed when the store was initialised.
+pub(crate) fn meta() -> Vec<u8> {
+    Key::new(Space::Meta).bytes()
+}
+
 pub(crate) fn workflow(name: &WorkflowName) -> Vec<u8> {
     Key::new(Space::Workflow).raw(name.as_str().as_bytes()).bytes()
 }

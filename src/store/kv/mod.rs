@@ -6,6 +6,7 @@
 //! commit.rs queue.rs tick.rs session.rs stream.rs read.rs workflow.rs   the verbs, synchronous
 //! tx.rs         writes in the making, seen by later reads of the same transaction
 //! keys.rs       the only place a key of this family is spelled
+//! inspect.rs    a look at all of it, for tests and the simulation
 //! ```
 //!
 //! Invariants
@@ -17,6 +18,7 @@
 //! To add a verb: a function over `&mut Tx` here, a call in `memory.rs` and `../embedded`, a script, a contract test.
 
 pub mod commit;
+pub mod inspect;
 pub mod keys;
 pub mod memory;
 pub mod queue;
@@ -95,6 +97,23 @@ impl Effects {
     pub fn hints(self) -> impl Iterator<Item = Hint> {
         self.filled.into_iter().map(|(partition, task_type)| Hint::Queue(partition, task_type))
     }
+}
+
+/// The meta record: layout version u32 ‖ partitions u16 ‖ epoch u64, big endian. It never changes its form.
+pub(crate) fn encode_layout(layout: Layout) -> Vec<u8> {
+    let mut out = layout.version.to_be_bytes().to_vec();
+    out.extend_from_slice(&layout.partitions.to_be_bytes());
+    out.extend_from_slice(&layout.epoch.to_be_bytes());
+    out
+}
+
+/// Reads [`encode_layout`].
+pub(crate) fn decode_layout(bytes: &[u8]) -> Option<Layout> {
+    Some(Layout {
+        version: u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?),
+        partitions: u16::from_be_bytes(bytes.get(4..6)?.try_into().ok()?),
+        epoch: u64::from_be_bytes(bytes.get(6..14)?.try_into().ok()?),
+    })
 }
 
 /// A stored value of ours that has not its form.

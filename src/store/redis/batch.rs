@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 /// The most decisions one call takes; a lane sends far fewer.
 const MAX_DECISIONS: usize = 1_000;
-/// Above this mean size of a record, prefixes are read instead of whole records.
-const READ_WHOLE: usize = 1_024;
+/// Above this mean size of a record in bytes, reading prefixes one by one costs Redis less than whole records at once.
+const READ_WHOLE: usize = 512;
 
 /// What the script is told besides the batch.
 pub(super) struct Target<'a> {

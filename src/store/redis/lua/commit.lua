@@ -85,7 +85,7 @@ local function size(command, key)
   failed = r
 end
 local k = n + 1 + deletes
-local length, depth = {}, {}
+local length, depth, claims = {}, {}, {}
 for s = 1, streams do
   length[s] = size('XLEN', KEYS[k + 1])
   k = k + 2
@@ -93,7 +93,7 @@ end
 for q = 1, queues do
   depth[q] = size('ZCARD', KEYS[k + 1])
   size('SCARD', KEYS[k + 2])
-  size('ZCARD', KEYS[k + 3])
+  claims[q] = size('ZCARD', KEYS[k + 3])
   size('HLEN', KEYS[k + 4])
   k = k + 4
 end
@@ -173,9 +173,11 @@ for q = 1, queues do
     if ok[tonumber(ARGV[a + 1])] then
       local entry = ARGV[a + 2]
       zrem[#zrem + 1] = entry
-      local claim = task_type .. '\0' .. entry
-      unclaim[#unclaim + 1] = claim
-      unplace[#unplace + 1] = claim
+      if claims[q] > 0 then
+        local claim = task_type .. '\0' .. entry
+        unclaim[#unclaim + 1] = claim
+        unplace[#unplace + 1] = claim
+      end
     end
     a = a + 2
   end

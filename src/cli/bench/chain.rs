@@ -18,7 +18,7 @@ const MESSAGES_AHEAD: usize = 4;
 /// Starts sent and not yet acknowledged.
 const AHEAD: u32 = 1_024;
 /// Without any completion for this long, something is stuck.
-const STUCK_AFTER: Duration = Duration::from_secs(60);
+const STUCK_AFTER: Duration = Duration::from_mins(1);
 /// Runs that are looked at task by task.
 const AUDITED: u32 = 100;
 

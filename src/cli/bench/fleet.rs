@@ -45,22 +45,21 @@ impl Fleet {
         let logs = args.out.clone().unwrap_or_else(|| dir.path().to_owned());
         let mut members = Vec::new();
         let mut redis = None;
-        let url = match &args.server {
-            Some(url) => url.clone(),
-            None => {
-                let mut store = args.store.clone();
-                if store == "redis" {
-                    let (child, address) = start_redis(dir.path(), &logs).await?;
-                    members.push(Member { name: "redis", child, before: 0.0 });
-                    store = format!("redis://{address}");
-                    redis = Some(address);
-                } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
-                    redis = Some(address.split('/').next().unwrap_or(address).to_owned());
-                }
-                let (child, url) = start_server(&store, dir.path(), &logs).await?;
-                members.insert(0, Member { name: "server", child, before: 0.0 });
-                url
+        let url = if let Some(url) = &args.server {
+            url.clone()
+        } else {
+            let mut store = args.store.clone();
+            if store == "redis" {
+                let (child, address) = start_redis(dir.path(), &logs).await?;
+                members.push(Member { name: "redis", child, before: 0.0 });
+                store = format!("redis://{address}");
+                redis = Some(address);
+            } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
+                redis = Some(address.split('/').next().unwrap_or(address).to_owned());
             }
+            let (child, url) = start_server(&store, dir.path(), &logs).await?;
+            members.insert(0, Member { name: "server", child, before: 0.0 });
+            url
         };
         for _ in 0..args.workers {
             let child = Command::new(this_program()?)

@@ -83,7 +83,7 @@ pub(super) fn straightness(times: &[u64]) -> Option<f64> {
     }
     let n = times.len() as f64;
     let mean_x = times.iter().map(|t| *t as f64).sum::<f64>() / n;
-    let mean_y = (n + 1.0) / 2.0;
+    let mean_y = f64::midpoint(n, 1.0);
     let (mut xx, mut xy, mut yy) = (0.0, 0.0, 0.0);
     for (i, t) in times.iter().enumerate() {
         let (dx, dy) = (*t as f64 - mean_x, (i + 1) as f64 - mean_y);

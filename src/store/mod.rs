@@ -62,6 +62,22 @@ pub(crate) fn touched_queues(writes: &[(Partition, RunWrite)]) -> BTreeSet<(Part
     touched
 }
 
+/// Refuses what no lane may send: a partition the store does not have, a record without a prefix.
+pub(crate) fn check_batch(batch: &Batch, layout: Layout) -> Result<()> {
+    let refuse = |message: String| Err(StoreError::Unavailable { message, sent: false });
+    for (partition, write) in &batch.writes {
+        if partition.0 >= layout.partitions {
+            return refuse(format!("partition {} of {} was asked for", partition.0, layout.partitions));
+        }
+        if let Write::Put(record) = &write.write
+            && record.len() < Prefix::LEN
+        {
+            return refuse(format!("the record of run {} is shorter than a prefix", write.run));
+        }
+    }
+    Ok(())
+}
+
 /// The partition that keeps a session, if the store has it.
 pub(crate) fn session_partition(id: &SessionId, layout: Layout) -> Option<Partition> {
     id.partition().filter(|p| p.0 < layout.partitions)

@@ -215,3 +215,12 @@ pub(crate) async fn an_unknown_partition_is_refused_as_not_sent(f: &Fixture) {
     assert!(!error.was_sent(), "{error}");
     assert!(f.store.load(&[(Partition(PARTITIONS), run("a"))]).await.is_err());
 }
+
+pub(crate) async fn a_record_shorter_than_a_prefix_is_refused_as_not_sent(f: &Fixture) {
+    let mut lane = Lane::new(1);
+    let short = RunWrite { write: Write::Put(Bytes::from_static(b"short")), ..create("a") };
+    let error = f.store.commit(&lane.batch(vec![(P, create("b")), (P, short)])).await.unwrap_err();
+    assert!(!error.was_sent(), "{error}");
+    assert_eq!(stored(&*f.store, "b").await, None);
+    lane.apply(&*f.store, vec![create("a"), create("b")]).await;
+}

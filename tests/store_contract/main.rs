@@ -53,7 +53,8 @@ contract! {
         a_deleted_run_leaves_nothing,
         many_decisions_keep_their_order_over_partitions,
         large_records_are_compared_as_small_ones,
-        an_unknown_partition_is_refused_as_not_sent;
+        an_unknown_partition_is_refused_as_not_sent,
+        a_record_shorter_than_a_prefix_is_refused_as_not_sent;
     queues:
         entries_are_taken_lowest_score_first_then_by_name,
         takes_no_more_than_wanted,

@@ -13,6 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         // The RPC `Connect` would clash with the generated transport helper of that name.
         .build_transport(false)
         .bytes(".")
+        .btree_map(".")
         .file_descriptor_set_path(&path)
         .skip_protoc_run()
         .compile_protos(&files, &["proto"])?;

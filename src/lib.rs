@@ -17,13 +17,24 @@ pub mod api;
 pub mod app;
 pub mod cli;
 pub mod client;
+pub mod config;
 pub mod dispatch;
 pub mod engine;
+pub mod events;
+pub mod lifecycle;
 pub mod model;
 pub mod store;
+pub mod telemetry;
 
 /// The wire types of `proto/downbeat/v1`, generated at build time.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, reason = "generated code")]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
 pub mod proto {
     /// Version 1.
     pub mod v1 {

@@ -1,7 +1,10 @@
 //! The one error of all use cases.
 
+use crate::model::command::Refusal;
 use crate::model::error::{ErrorCode, Fault};
+use crate::model::ids::RunId;
 use crate::model::time::Span;
+use crate::store::StoreError;
 
 /// Why a use case did not do what was asked. Doors map it by the table of [`ErrorCode`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -27,4 +30,64 @@ impl AppError {
     pub fn with_faults(code: ErrorCode, message: impl Into<String>, faults: Vec<Fault>) -> Self {
         Self { code, message: message.into(), faults, retry_after: None }
     }
+}
+
+impl AppError {
+    /// The same error, worth trying again after `after`.
+    #[must_use]
+    pub fn retry_after(mut self, after: Span) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+}
+
+/// What a failing store means to a caller.
+pub(crate) fn store_error(error: StoreError) -> AppError {
+    match &error {
+        StoreError::Unavailable { .. } | StoreError::Full(_) | StoreError::Forgotten => {
+            AppError::new(ErrorCode::StoreUnavailable, error.to_string()).retry_after(Span::secs(1))
+        }
+        StoreError::Unreadable(_) => AppError::new(ErrorCode::Internal, error.to_string()),
+    }
+}
+
+/// The server is going down.
+pub(crate) fn stopping() -> AppError {
+    AppError::new(ErrorCode::Overloaded, "this server is stopping; ask another one")
+        .retry_after(Span::secs(1))
+}
+
+/// The store did not answer in time; whether it happened is not known.
+pub(crate) fn too_slow() -> AppError {
+    AppError::new(
+        ErrorCode::StoreUnavailable,
+        "the store did not answer in time; a repeat of this call is safe",
+    )
+    .retry_after(Span::secs(1))
+}
+
+/// Not one of our tokens.
+pub(crate) fn unknown_token() -> AppError {
+    AppError::new(
+        ErrorCode::UnknownToken,
+        "this token is none that Downbeat gave out, or of a run that is gone",
+    )
+}
+
+/// No such run.
+pub(crate) fn no_run(id: &RunId) -> AppError {
+    AppError::new(ErrorCode::RunNotFound, format!("there is no run {id:?}"))
+}
+
+/// What a refused command means to a caller.
+pub(crate) fn refusal(refusal: &Refusal, id: &RunId) -> AppError {
+    let code = match refusal {
+        Refusal::NoRun => return no_run(id),
+        Refusal::IdTaken => ErrorCode::RunIdTaken,
+        Refusal::Stale => ErrorCode::StaleToken,
+        Refusal::Unknown => return unknown_token(),
+        Refusal::Ended(_) => ErrorCode::RunEnded,
+        Refusal::NotEnded(_) => ErrorCode::RunNotEnded,
+    };
+    AppError::new(code, format!("run {id:?}: {refusal}"))
 }

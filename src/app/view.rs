@@ -97,6 +97,73 @@ pub enum ValueView {
     },
 }
 
+/// Names one value of a run: the last segment of `/v1/runs/{id}/values/{field}`.
+///
+/// ```text
+/// input | output | tasks.PATH.output | tasks.PATH.attempts.N.input
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValueAddress {
+    /// What the run was started with.
+    Input,
+    /// What the run ended with.
+    Output,
+    /// Result of a task.
+    TaskOutput(TaskPath),
+    /// What an attempt of a task got.
+    AttemptInput(TaskPath, u32),
+}
+
+impl ValueAddress {
+    /// Reads an address as it is written; the error says what may stand there.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let bad = || {
+            format!(
+                "{:?} names no value: input, output, tasks.PATH.output or tasks.PATH.attempts.N.input",
+                text.chars().take(64).collect::<String>()
+            )
+        };
+        let path = |text: &str| TaskPath::parse(text).map_err(|e| e.to_string());
+        match text.split('.').collect::<Vec<_>>().as_slice() {
+            ["input"] => Ok(Self::Input),
+            ["output"] => Ok(Self::Output),
+            ["tasks", task, "output"] => Ok(Self::TaskOutput(path(task)?)),
+            ["tasks", task, "attempts", n, "input"] => {
+                let attempt = n.parse().ok().filter(|n| *n > 0).ok_or_else(bad)?;
+                Ok(Self::AttemptInput(path(task)?, attempt))
+            }
+            _ => Err(bad()),
+        }
+    }
+
+    /// Where the value is read, e.g. `/v1/runs/order-1/values/tasks.ship%5B2%5D.output`.
+    pub fn url(&self, run: &RunId) -> String {
+        let field = self.to_string();
+        let mut url = format!("/v1/runs/{run}/values/");
+        for c in field.chars() {
+            match c {
+                '/' => url.push_str("%2F"),
+                '[' => url.push_str("%5B"),
+                ']' => url.push_str("%5D"),
+                '#' => url.push_str("%23"),
+                c => url.push(c),
+            }
+        }
+        url
+    }
+}
+
+impl std::fmt::Display for ValueAddress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Input => f.write_str("input"),
+            Self::Output => f.write_str("output"),
+            Self::TaskOutput(task) => write!(f, "tasks.{task}.output"),
+            Self::AttemptInput(task, attempt) => write!(f, "tasks.{task}.attempts.{attempt}.input"),
+        }
+    }
+}
+
 impl Default for ValueView {
     fn default() -> Self {
         Self::Json(Bytes::from_static(b"null"))
@@ -222,6 +289,10 @@ pub struct EventView {
     pub time: Timestamp,
     /// In which run.
     pub run: RunId,
+    /// Tags of the run, for filters; not told.
+    pub tags: BTreeMap<String, String>,
+    /// The run was deleted meanwhile: only type, time and run are known.
+    pub deleted: bool,
     /// Of which workflow; none if the run was deleted meanwhile.
     pub workflow: Option<(WorkflowName, u32)>,
     /// Of which task.
@@ -238,4 +309,28 @@ pub struct EventView {
     pub output: Option<ValueView>,
     /// Failure, on `failed`, `retrying`, `timed_out`.
     pub error: Option<ErrorView>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn value_addresses_read_what_they_write() {
+        for text in ["input", "output", "tasks.ship.output", "tasks.a[1]#2/b.attempts.3.input"] {
+            assert_eq!(ValueAddress::parse(text).unwrap().to_string(), text);
+        }
+        for bad in
+            ["", "Input", "tasks..output", "tasks.a", "tasks.a.attempts.0.input", "tasks.a.attempts.x.input"]
+        {
+            assert!(ValueAddress::parse(bad).is_err(), "{bad:?} must be refused");
+        }
+    }
+
+    #[test]
+    fn value_urls_escape_what_has_a_meaning_in_urls() {
+        let run = RunId::new("order-1").unwrap();
+        let address = ValueAddress::parse("tasks.a[1]#2/b.output").unwrap();
+        assert_eq!(address.url(&run), "/v1/runs/order-1/values/tasks.a%5B1%5D%232%2Fb.output");
+    }
 }

@@ -1,7 +1,230 @@
 //! The command line and composition root: one file per command; the only place that names both stores.
+//!
+//! ```text
+//! serve dev        a server; compose.rs puts its parts together
+//! worker           a worker for any program
+//! register validate start get list watch cancel health     REST and SSE, by http.rs
+//! demo bench       everything at once
+//! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
+//! ```
+//!
+//! Invariants
+//! - What was asked for goes to standard output, everything else to standard error.
+//! - The exit status is one of [`Exit`], whatever happens.
+//!
+//! To add a command: its file with a `clap::Args` struct and a `run`, its variant in [`Command`], its line in
+//! [`Command::run`], a test in `tests/cli.rs`.
+
+mod bench;
+mod cancel;
+mod compose;
+mod demo;
+mod dev;
+mod get;
+mod health;
+mod http;
+mod list;
+mod output;
+mod register;
+mod serve;
+mod sse;
+mod start;
+mod validate;
+mod watch;
+mod worker;
+
+use clap::{Args, Parser, Subcommand};
+use output::Output;
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Exit {
+    /// Done.
+    Done = 0,
+    /// The thing asked for failed.
+    Failed = 1,
+    /// Wrong usage.
+    Usage = 2,
+    /// No server was reached.
+    Unreachable = 3,
+}
+
+/// Why a command ended otherwise than done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    exit: Exit,
+    /// For people; empty if everything was said.
+    message: String,
+}
+
+impl Failure {
+    fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    fn failed(message: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, message)
+    }
+
+    fn usage(message: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, message)
+    }
+
+    /// The outcome was shown already; only the status is left to say.
+    fn silent() -> Self {
+        Self::new(Exit::Failed, "")
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+type Outcome = Result<(), Failure>;
+
+/// Workflow orchestration over REST and gRPC, with its state in Redis or in one file.
+#[derive(Debug, Parser)]
+#[command(name = "downbeat", version, about, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str =
+    "Exit status: 0 done, 1 the thing asked for failed, 2 wrong usage, 3 server not reachable.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Starts a server for development: embedded store, loopback, nothing to set up
+    Dev(dev::Args),
+    /// Starts a server
+    Serve(serve::Args),
+    /// Does tasks by running a command for each
+    Worker(worker::Args),
+    /// Registers workflow documents
+    Register(register::Args),
+    /// Checks workflow documents without a server
+    Validate(validate::Args),
+    /// Starts a run
+    Start(start::Args),
+    /// Shows a run
+    Get(get::Args),
+    /// Lists runs, newest first
+    List(list::Args),
+    /// Follows the events of a run until it ends
+    Watch(watch::Args),
+    /// Cancels a run
+    Cancel(cancel::Args),
+    /// Asks a server whether it is ready; for health checks
+    Health(health::Args),
+    /// Shows all of it at work: a server, three workers, an order going through
+    Demo(demo::Args),
+    /// Measures how fast it is
+    Bench(bench::Args),
+    /// A worker that gives every input back
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArgs),
+}
+
+impl Command {
+    async fn run(self) -> Outcome {
+        match self {
+            Self::Dev(args) => dev::run(args).await,
+            Self::Serve(args) => serve::run(args).await,
+            Self::Worker(args) => worker::run(args).await,
+            Self::Register(args) => register::run(args).await,
+            Self::Validate(args) => validate::run(args),
+            Self::Start(args) => start::run(args).await,
+            Self::Get(args) => get::run(args).await,
+            Self::List(args) => list::run(args).await,
+            Self::Watch(args) => watch::run(args).await,
+            Self::Cancel(args) => cancel::run(args).await,
+            Self::Health(args) => health::run(args).await,
+            Self::Demo(args) => demo::run(args).await,
+            Self::Bench(args) => bench::run(args).await,
+            Self::BenchWorker(args) => bench::run_worker(args).await,
+        }
+    }
+}
+
+/// What every command that talks to a server takes.
+#[derive(Debug, Args)]
+struct Client {
+    /// Address of the server
+    #[arg(long, value_name = "URL", env = "DOWNBEAT_SERVER", default_value = "http://127.0.0.1:7070")]
+    server: String,
+    /// How to print the answer
+    #[arg(long, value_enum, default_value = "table", value_name = "FORM")]
+    output: Output,
+}
+
+impl Client {
+    fn connect(&self) -> Result<http::Api, Failure> {
+        http::Api::new(&self.server)
+    }
+}
+
+/// Expressions may need deep recursion before their limits stop them; see `model/expr`.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Runs the command line and returns the exit status: 0 done, 1 the thing asked for failed, 2 wrong usage,
 /// 3 server not reachable.
-pub fn main() -> std::process::ExitCode {
-    std::process::ExitCode::from(2)
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors: they go to standard output and leave 0.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Done };
+            // Nothing can be told on a closed terminal.
+            let _ = error.print();
+            return ExitCode::from(exit as u8);
+        }
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_BYTES).build();
+    let outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(async {
+                // On a worker thread, which has the deep stack.
+                tokio::spawn(cli.command.run()).await
+            });
+            // Reads of a terminal that nobody answers must not hold up the end.
+            runtime.shutdown_background();
+            outcome.unwrap_or_else(|e| Err(Failure::failed(format!("this is a bug in downbeat: {e}"))))
+        }
+        Err(e) => Err(Failure::failed(format!("no threads to run on: {e}"))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Err(Failure { exit, message }) => {
+            if !message.is_empty() {
+                output::error(&message);
+            }
+            ExitCode::from(exit as u8)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_client_command_takes_server_and_output() {
+        let command = Cli::command();
+        for name in ["register", "start", "get", "list", "watch", "cancel", "health"] {
+            let sub = command.find_subcommand(name).unwrap();
+            let flags: Vec<_> = sub.get_arguments().filter_map(|a| a.get_long()).collect();
+            assert!(flags.contains(&"server") && flags.contains(&"output"), "{name}: {flags:?}");
+        }
+    }
 }

@@ -1,14 +1,52 @@
-//! Layer 1: the pure engine. (plan, run state, command, time) → decision. No async, clock, randomness,
+//! Layer 1: the pure engine. (plan, run state, commands, time) → decision. No async, clock, randomness,
 //! I/O or logs; ordered maps only; time and randomness come in as values; every effect is data.
+//!
+//! ```text
+//! commands/   one file per command: judge it on the state, then change the working copy
+//! step        the working copy and its smallest changes: log, failures, queueing, leases that end
+//! graph       readiness, joins, skips, fail fast, the end of a run
+//! retry       what follows a failed attempt
+//! wake        what has a time, and when the run has to be looked at next
+//! scope       what expressions see; templates to payloads
+//! history     attempts and events told from the log
+//! ```
+//!
+//! Invariants
+//! - A command that is refused changes nothing; one that stops for payloads leaves the transaction as before it.
+//! - Every fact is one entry in the log, appended with the change it tells of; times never go back.
+//! - A task waits in a queue exactly while it is `Queued`: its entry is added and removed by the commits
+//!   that make it so, and no other.
+//! - The run's wake-up is never later than the earliest thing in it that has a time.
+//! - Work per completion is O(its dependents); nothing recurses along the graph.
+//!
+//! To add a command: a variant in `model::command`, a file in `commands/` that begins with everything that
+//! can be refused, a line in `commands::apply`, and the command in the property test's generator.
+
+mod commands;
+mod graph;
+pub mod history;
+pub mod limits;
+mod payload;
+#[cfg(test)]
+mod properties;
+mod retry;
+mod scope;
+mod step;
+#[cfg(test)]
+mod testing;
+mod wake;
 
 use crate::model::command::{Command, Outcome, Refusal};
-use crate::model::commit::RunWrite;
-use crate::model::ids::{Nonce, Prefix, SessionId, TaskPath, TaskType};
+use crate::model::commit::EventNote;
+use crate::model::commit::{Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
+use crate::model::ids::{Nonce, Partition, Prefix, SessionId, TaskPath, TaskType};
 use crate::model::payload::Field;
-use crate::model::plan::Plan;
-use crate::model::run::RunState;
+use crate::model::plan::{Plan, TaskKind, TaskPlan};
+use crate::model::record;
+use crate::model::run::{RunState, TaskPhase};
 use crate::model::time::{LeaseTime, Timestamp};
 use bytes::Bytes;
+use step::{Step, Work};
 
 /// What a decision may look at besides the run.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +55,8 @@ pub struct Env {
     pub now: Timestamp,
     /// The lease clock of the run's partition.
     pub lease_now: LeaseTime,
+    /// The run's partition, which tokens name.
+    pub partition: Partition,
     /// Names the commit this decision will be; becomes part of the prefix and of every token leased by it.
     pub nonce: Nonce,
     /// Randomness for jitter.
@@ -36,6 +76,12 @@ pub enum Stop {
     Refused(Refusal),
     /// These payloads must be at hand first; throw the transaction away, load them, begin again.
     NeedPayloads(Vec<Field>),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 /// A task this transaction queued and nobody has leased yet: a candidate for direct hand-over.
@@ -79,46 +125,218 @@ pub struct Txn<'a> {
     plan: &'a Plan,
     env: Env,
     payloads: &'a dyn Payloads,
+    /// What the decision is made on; none if the run does not exist.
+    base: Option<(&'a RunState, Prefix)>,
+    /// The working copy, from the first command that changes something.
+    work: Option<Work>,
+}
+
+/// Where a task of this run stands in its queue: lower is earlier. Milliseconds, so that a run waits for
+/// those that started before it, moved a minute for each point of priority (run and task together, −100 to
+/// 100). It never changes while the run lives: it ages by itself, and what comes back comes to the front.
+pub fn score(run: &RunState, task: &TaskPlan) -> i64 {
+    let priority = i64::from(run.priority).saturating_add(i64::from(task.priority)).clamp(-100, 100);
+    let started = run.started_at.unwrap_or(run.created_at);
+    started.as_millis().saturating_sub(60_000 * priority)
+}
+
+/// Whether anything in the plan reads payloads while the run goes on.
+fn has_expressions(plan: &Plan) -> bool {
+    plan.output.is_some() || plan.tasks.iter().any(|t| t.input.is_some() || t.condition.is_some())
+}
+
+/// The queue that feeds a task.
+fn task_type(task: &TaskPlan) -> &TaskType {
+    match &task.kind {
+        TaskKind::Worker(task_type) => task_type,
+    }
 }
 
 impl<'a> Txn<'a> {
     /// On a run that does not exist: only `Start` is taken.
     pub fn absent(plan: &'a Plan, payloads: &'a dyn Payloads, env: Env) -> Self {
-        Self { plan, env, payloads }
+        Self { plan, env, payloads, base: None, work: None }
     }
 
-    /// On `state`, as read under `prefix`.
+    /// On `state`, as read under `prefix`. It is copied only once a command changes it.
     pub fn existing(
         plan: &'a Plan,
-        state: &RunState,
+        state: &'a RunState,
         prefix: Prefix,
         payloads: &'a dyn Payloads,
         env: Env,
     ) -> Self {
-        let _ = (state, prefix);
-        Self { plan, env, payloads }
+        Self { plan, env, payloads, base: Some((state, prefix)), work: None }
     }
 
     /// Applies one command. A stop leaves the transaction as it was before the command.
+    ///
+    /// `Delete` is the last command of a decision: after it, everything is refused with [`Refusal::NoRun`].
     pub fn apply(&mut self, command: &Command) -> Result<Outcome, Stop> {
-        let _ = (command, self.plan, self.env, self.payloads.get(&Field::new("i")));
-        Err(Stop::Refused(Refusal::NoRun))
+        // Refusals come before any change, and so do stops for payloads unless expressions are evaluated. The
+        // first command, the usual case, needs no copy to go back to.
+        let first = self.work.is_none();
+        let before = if !first && commands::evaluates(command) && has_expressions(self.plan) {
+            self.work.clone()
+        } else {
+            None
+        };
+        let result = commands::apply(self, command);
+        if matches!(result, Err(Stop::NeedPayloads(_))) && (first || before.is_some()) {
+            self.work = before;
+        }
+        result
     }
 
     /// Tasks queued by this transaction and still queued, earliest first.
     pub fn ready(&self) -> Vec<ReadyTask> {
-        Vec::new()
+        let Some(state) = self.changed() else { return Vec::new() };
+        let known = self.base_generation();
+        let mut ready: Vec<ReadyTask> = Vec::new();
+        for (task, plan) in state.tasks.iter().zip(&self.plan.tasks) {
+            if let TaskPhase::Queued { generation, .. } = task.phase
+                && generation > known
+            {
+                ready.push(ReadyTask {
+                    path: TaskPath::from(&plan.id),
+                    task_type: task_type(plan).clone(),
+                    generation,
+                    score: score(state, plan),
+                });
+            }
+        }
+        ready.sort_by_key(|r| (r.score, r.generation));
+        ready
     }
 
-    /// The payload fields whose bytes the input of this leased task is made of, and the input itself once they
-    /// are at hand.
+    /// The input (JSON text) of a task that this transaction or an earlier one leased. Stops for the payload
+    /// it stands in if that is not at hand, and with [`Refusal::Unknown`] for a path that names no task.
     pub fn input_of(&self, path: &TaskPath) -> Result<Bytes, Stop> {
-        let _ = path;
-        Err(Stop::Refused(Refusal::Unknown))
+        let state = self.state().ok_or(Refusal::NoRun)?;
+        let index = self.plan.index_of(path.as_str()).ok_or(Refusal::Unknown)?;
+        let task = state.tasks.get(index as usize).ok_or(Refusal::Unknown)?;
+        let written = self.work.as_ref().map_or(&[][..], |w| &w.written);
+        payload::resolve(&task.input, written, self.payloads).map_err(|f| Stop::NeedPayloads(vec![f]))
     }
 
     /// The decision; `None` if nothing changed.
     pub fn finish(self) -> Option<Decision> {
-        None
+        let Self { plan, env, base, work, .. } = self;
+        let work = work?;
+        let run = work.state.id.clone();
+        let version = base.map_or(0, |(_, prefix)| prefix.version()).saturating_add(1);
+        let prefix = Prefix::new(version, env.nonce);
+        let expect = base.map_or(Expect::Absent, |(_, prefix)| Expect::Prefix(prefix));
+        if work.deleted {
+            let write = RunWrite {
+                run,
+                expect,
+                write: Write::Delete,
+                payloads: Vec::new(),
+                queue: Vec::new(),
+                wake: WakeOp::Remove,
+                index: None,
+                retain_until: Some(None),
+                event: None,
+            };
+            return Some(Decision { state: None, prefix, write, revoked: Vec::new() });
+        }
+        let Work { mut state, written, revoked, wanted, rearm, .. } = work;
+        state.last_time = state.last_time.max(env.now);
+        let ended = state.status.is_terminal();
+        let wake = if ended {
+            state.armed = None;
+            WakeOp::Remove
+        } else {
+            wake::arm(&mut state, wanted, rearm)
+        };
+        let first = base.map_or(0, |(b, _)| b.log.len());
+        let new = state.log.len().saturating_sub(first);
+        let event = (new > 0).then(|| EventNote {
+            run: run.clone(),
+            first: u32::try_from(first).unwrap_or(u32::MAX),
+            kinds: state.log.iter().skip(first).map(|e| e.kind).collect(),
+        });
+        let retain_until =
+            state.ended_at.filter(|_| ended).map(|ended_at| Some(ended_at.plus(state.retention)));
+        let mut bytes = Vec::with_capacity(512);
+        bytes.extend_from_slice(&prefix.0);
+        record::encode_into(&state, &mut bytes);
+        let write = RunWrite {
+            run,
+            expect,
+            write: Write::Put(bytes.into()),
+            payloads: written,
+            queue: queue_ops(plan, base.map(|(b, _)| b), &state),
+            wake,
+            index: base.is_none().then_some(state.created_at),
+            retain_until,
+            event,
+        };
+        Some(Decision { state: Some(state), prefix, write, revoked })
     }
+
+    /// The run as this transaction has it so far.
+    fn state(&self) -> Option<&RunState> {
+        match &self.work {
+            Some(work) => (!work.deleted).then_some(&work.state),
+            None => self.base.map(|(state, _)| state),
+        }
+    }
+
+    fn changed(&self) -> Option<&RunState> {
+        self.work.as_ref().filter(|w| !w.deleted).map(|w| &w.state)
+    }
+
+    fn base_generation(&self) -> u32 {
+        self.base.map_or(0, |(b, _)| b.generation)
+    }
+
+    /// The time of this decision in this run: never before the last.
+    fn now(&self) -> Timestamp {
+        self.state().map_or(self.env.now, |s| s.last_time.max(self.env.now))
+    }
+
+    /// The working copy, to be changed. Nothing may be refused from here on.
+    fn step(&mut self) -> Result<Step<'_>, Stop> {
+        let now = self.now();
+        if self.work.is_none() {
+            let (state, _) = self.base.ok_or(Refusal::NoRun)?;
+            self.work = Some(Work::on(state.clone()));
+        }
+        let work = self.work.as_mut().filter(|w| !w.deleted).ok_or(Refusal::NoRun)?;
+        Ok(Step { plan: self.plan, env: self.env, now, payloads: self.payloads, work })
+    }
+}
+
+/// The difference between two states as queue operations. A task that was queued and leased in between
+/// makes none.
+fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<QueueOp> {
+    let mut ops = Vec::new();
+    let before = base.map_or(&[][..], |b| &b.tasks);
+    for (index, (task, plan)) in state.tasks.iter().zip(&plan.tasks).enumerate() {
+        let was = before.get(index).and_then(queued);
+        let is = queued(task);
+        if was == is {
+            continue;
+        }
+        let entry =
+            |generation| QueueEntry { run: state.id.clone(), path: TaskPath::from(&plan.id), generation };
+        if let Some(generation) = was {
+            ops.push(QueueOp::Remove { task_type: task_type(plan).clone(), entry: entry(generation) });
+        }
+        if let Some(generation) = is {
+            ops.push(QueueOp::Add {
+                task_type: task_type(plan).clone(),
+                entry: entry(generation),
+                score: score(state, plan),
+            });
+        }
+    }
+    ops
+}
+
+/// The generation of a task's queue entry, if it has one.
+fn queued(task: &crate::model::run::TaskState) -> Option<u32> {
+    if let TaskPhase::Queued { generation, .. } = task.phase { Some(generation) } else { None }
 }

@@ -162,7 +162,7 @@ pub enum Outcome {
     Repeated,
     /// `Start`: the run exists, from the same request.
     Exists,
-    /// Nothing was due.
+    /// Nothing was due. A wake-up of an open run makes a decision all the same, which arms the next one.
     Nothing,
     /// `Heartbeat`: still held; nothing needs to be written.
     Held,

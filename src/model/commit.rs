@@ -1,6 +1,7 @@
 //! What one decision writes: a closed set of operations on one run, guarded by one compare.
 //! The engine makes it, the lane gathers it, a store applies it all or not at all.
 
+use super::event::EventKind;
 use super::ids::{Prefix, RunId, TaskPath, TaskType};
 use super::payload::Field;
 use super::time::Timestamp;
@@ -119,7 +120,7 @@ pub struct RunWrite {
 /// A hint: the events themselves are in the run's log.
 ///
 /// ```text
-/// len(run) u8 ‖ run ‖ first ordinal u32 BE ‖ count u16 BE ‖ flags u8 (1: the run ended, 2: deleted)
+/// len(run) u8 ‖ run ‖ first ordinal u32 BE ‖ count u16 BE ‖ count × kind u8
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventNote {
@@ -127,10 +128,8 @@ pub struct EventNote {
     pub run: RunId,
     /// Ordinal of the first new event, from 0.
     pub first: u32,
-    /// How many.
-    pub count: u16,
-    /// Whether the last of them ended the run.
-    pub ended: bool,
+    /// Their kinds, in order: all that can be told once the run is deleted.
+    pub kinds: Vec<EventKind>,
 }
 
 impl EventNote {
@@ -140,8 +139,8 @@ impl EventNote {
         out.push(run.len() as u8);
         out.extend_from_slice(run);
         out.extend_from_slice(&self.first.to_be_bytes());
-        out.extend_from_slice(&self.count.to_be_bytes());
-        out.push(u8::from(self.ended));
+        out.extend_from_slice(&(self.kinds.len() as u16).to_be_bytes());
+        out.extend(self.kinds.iter().map(|k| *k as u8));
     }
 
     /// Reads all notes of an entry; `None` if it is not of our form.
@@ -152,10 +151,11 @@ impl EventNote {
             let run = RunId::new(std::str::from_utf8(rest.get(..len)?).ok()?).ok()?;
             let rest = rest.get(len..)?;
             let first = u32::from_be_bytes(rest.get(..4)?.try_into().ok()?);
-            let count = u16::from_be_bytes(rest.get(4..6)?.try_into().ok()?);
-            let ended = rest.get(6)? & 1 == 1;
-            notes.push(Self { run, first, count, ended });
-            bytes = rest.get(7..)?;
+            let count = usize::from(u16::from_be_bytes(rest.get(4..6)?.try_into().ok()?));
+            let rest = rest.get(6..)?;
+            let kinds = rest.get(..count)?.iter().map(|c| EventKind::from_code(*c)).collect::<Option<_>>()?;
+            notes.push(Self { run, first, kinds });
+            bytes = rest.get(count..)?;
         }
         Some(notes)
     }
@@ -179,8 +179,8 @@ mod tests {
     #[test]
     fn event_notes_round_trip() {
         let notes = vec![
-            EventNote { run: RunId::new("a").unwrap(), first: 0, count: 3, ended: false },
-            EventNote { run: RunId::new("b").unwrap(), first: 70_000, count: 1, ended: true },
+            EventNote { run: RunId::new("a").unwrap(), first: 0, kinds: vec![EventKind::RunStarted; 3] },
+            EventNote { run: RunId::new("b").unwrap(), first: 70_000, kinds: vec![EventKind::RunFailed] },
         ];
         let mut bytes = Vec::new();
         for n in &notes {

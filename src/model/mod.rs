@@ -9,10 +9,14 @@
 pub mod command;
 pub mod commit;
 pub mod document;
+pub mod duration;
+pub mod entropy;
 pub mod error;
 pub mod event;
 pub mod expr;
 pub mod ids;
+pub mod json;
+mod nearest;
 pub mod payload;
 pub mod plan;
 pub mod record;

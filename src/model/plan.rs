@@ -119,7 +119,7 @@ impl Default for RetryPolicy {
 /// Time limits of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Waiting for a worker (wall clock, from each queueing for a new attempt).
+    /// Waiting for a worker (wall clock, from each queueing).
     pub queue: Option<Span>,
     /// One attempt (lease clock).
     pub run: Option<Span>,

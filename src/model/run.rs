@@ -61,7 +61,7 @@ impl RunStatus {
 pub struct Failure {
     /// A stable word, e.g. `card_declined`, `timeout_run`, `exit_3`. At most 128 bytes.
     pub code: String,
-    /// For people. At most 4 KiB.
+    /// For people. At most 4 KiB, less once a run has many (see `engine::limits`).
     pub message: String,
     /// Index of the task it happened in; none for the run itself.
     pub task: Option<u32>,
@@ -129,14 +129,32 @@ pub struct TaskState {
     pub phase: TaskPhase,
     /// The current or last attempt, from 1; 0 before the first.
     pub attempt: u32,
+    /// Which delivery of the current attempt, from 1: rises whenever the attempt goes back to its queue. 0 before
+    /// the first queueing.
+    pub delivery: u32,
     /// Deliveries of the current attempt that were lost before an acknowledgement.
     pub lost_deliveries: u32,
-    /// When the task was first queued: `timeout.total` counts from here.
+    /// When the task was first queued: `timeout.total` counts from here. None before that and once the task ended.
     pub first_queued_at: Option<Timestamp>,
     /// The evaluated input of the current attempt.
     pub input: Payload,
-    /// The accepting lease nonce of each accepted attempt that ended (exact repeats are accepted again).
+    /// Attempt and lease nonce of the last result that was accepted: its exact repeat is accepted again.
     pub accepted: Option<(u32, Nonce)>,
+}
+
+impl TaskState {
+    /// A task that was not looked at yet and waits for `needs` others.
+    pub fn pending(needs: u32) -> Self {
+        Self {
+            phase: TaskPhase::Pending { remaining: needs, any_failed: false, any_completed: false },
+            attempt: 0,
+            delivery: 0,
+            lost_deliveries: 0,
+            first_queued_at: None,
+            input: Payload::Null,
+            accepted: None,
+        }
+    }
 }
 
 /// Where a task is, with what only that phase has.
@@ -153,7 +171,8 @@ pub enum TaskPhase {
     },
     /// Waits for a worker.
     Queued {
-        /// Since when (first delivery of this attempt).
+        /// Since when: `timeout.queue` counts from here. Every return to the queue begins anew, so that time in a
+        /// worker's hands is no waiting.
         since: Timestamp,
         /// Of its queue entry.
         generation: u32,

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use downbeat::model::commit::{EventNote, Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
+use downbeat::model::event::EventKind;
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath, TaskType, WorkflowName};
 use downbeat::model::payload::Field;
 use downbeat::store::{Batch, Committed, Store, Verdict};
@@ -82,7 +83,7 @@ pub(crate) fn remove(queue: &str, entry: QueueEntry) -> QueueOp {
 }
 
 pub(crate) fn note(name: &str, first: u32) -> EventNote {
-    EventNote { run: run(name), first, count: 1, ended: false }
+    EventNote { run: run(name), first, kinds: vec![EventKind::RunStarted] }
 }
 
 /// A lane that counts its own sequences.

@@ -1,4 +1,40 @@
 //! Expressions and templates: `${{ … }}` compiled at registration, evaluated under limits.
+//!
+//! ```text
+//! lex       text → literal parts and tokens
+//! analyse   tokens → plain paths, `path | default(…)`, or a program with its paths taken out
+//! program   a computed expression: compiled, run with fuel, JSON in and out
+//! lookup    what a template reads: every path, found in one pass per payload
+//! template  a JSON value with expressions in it
+//! schema    JSON Schema of a workflow's input
+//! ```
+//!
+//! Invariants
+//! - A plain path copies bytes; nothing in between parses or rebuilds them.
+//! - What comes from data is never looked at for `${{`.
+//! - Every name, filter and test is known at registration. A path that is missing at run time is an error that
+//!   names it, unless `default(…)` or `is defined` stands behind it.
+//! - Computed expressions work on integers of 128 bits exactly and on floats as IEEE doubles; a number they would
+//!   have to round on the way in is refused. Arithmetic with a float is float arithmetic.
+//! - Compiling may need a deep stack and is done on a thread that has one (see [`on_deep_stack`]); evaluating does not.
+//!
+//! To let expressions see one more thing: add it to [`Root`] and [`Scope`], to `Source` in `lookup`, and name it
+//! in `analyse`.
+
+mod analyse;
+mod lex;
+mod lookup;
+mod program;
+mod schema;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use schema::InputSchema;
+pub use template::Template;
+
+pub(crate) use analyse::Names;
+pub(crate) use lex::{has_expression, is_one_expression};
 
 use bytes::Bytes;
 
@@ -40,40 +76,22 @@ pub enum Root {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ExprError {
-    /// `expression_failed`, `missing_value`, `value_too_large`, …
+    /// `expression_failed`, `missing_value`, `number_out_of_range`, `value_too_large` or `value_too_deep`.
     pub code: &'static str,
     /// What and where.
     pub message: String,
 }
 
-/// A JSON value with expressions in it, compiled.
-#[derive(Debug)]
-pub struct Template {}
+/// Stack of the thread that compiles: room for the deepest chain a 4 KiB expression can hold, with a wide margin.
+const DEEP_STACK: usize = 32 << 20;
 
-impl Template {
-    /// What it reads.
-    pub fn roots(&self) -> &[Root] {
-        &[]
-    }
-    /// If the whole template is one plain path into a payload: its root and the steps behind it.
-    pub fn as_path(&self) -> Option<(Root, &[String])> {
-        None
-    }
-    /// JSON text of the value. `what` names the place in messages, e.g. `tasks.ship.input`.
-    pub fn render(&self, scope: &dyn Scope, what: &str) -> Result<Bytes, ExprError> {
-        let _ = (scope, what);
-        Ok(Bytes::from_static(b"null"))
-    }
-}
-
-/// A JSON Schema, compiled.
-#[derive(Debug)]
-pub struct InputSchema {}
-
-impl InputSchema {
-    /// Every fault of `input` (JSON text), with JSON-pointer paths.
-    pub fn check(&self, input: &[u8]) -> Vec<super::error::Fault> {
-        let _ = input;
-        Vec::new()
-    }
+/// Runs `work` on a thread with a deep stack and waits for it. `None` if there is no thread to be had.
+///
+/// Compilers recurse along chains (`-----x`, `x+x+x`), which no guard of theirs counts; on a small stack that
+/// ends the process.
+pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("compile".to_owned()).stack_size(DEEP_STACK);
+        thread.spawn_scoped(scope, work).ok()?.join().ok()
+    })
 }

@@ -3,6 +3,7 @@
 //! [`Hooks`] stand around every verb, so a harness can delay it, fail it before it happens or lose its reply.
 //! [`MemoryStore::snapshot`] and [`MemoryStore::restore`] make a lost tail of the log.
 
+use super::inspect::Inspection;
 use super::{
     Effects, Kv, Order, Pair, Shape, Tx, Writes, commit, queue, read, session, stream, tick, workflow,
 };
@@ -152,6 +153,12 @@ impl MemoryStore {
     pub fn restore(&self, snapshot: &Snapshot) {
         self.shared.map.lock().clone_from(&snapshot.0);
         self.shared.grown.send_modify(|n| *n += 1);
+    }
+
+    /// Looks at what it holds, in one piece.
+    pub fn inspect<T>(&self, look: impl FnOnce(&Inspection<'_>) -> T) -> T {
+        let map = self.shared.map.lock();
+        look(&Inspection::new(&map))
     }
 
     async fn before(&self, verb: Verb) -> Result<()> {

@@ -5,7 +5,9 @@
 //! ../embedded   fjall on disk
 //! commit.rs queue.rs tick.rs session.rs stream.rs read.rs workflow.rs   the verbs, synchronous
 //! tx.rs         writes in the making, seen by later reads of the same transaction
-//! keys.rs       the only place a key of this family is spelled      derived.rs  what need not be on disk
+//! keys.rs       the only place a key of this family is spelled
+//! derived.rs    what need not be on disk
+//! inspect.rs    a look at all of it, for tests and the simulation
 //! ```
 //!
 //! Invariants
@@ -18,6 +20,7 @@
 
 pub mod commit;
 mod derived;
+pub mod inspect;
 pub mod keys;
 pub mod memory;
 pub mod queue;

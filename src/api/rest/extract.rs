@@ -1,0 +1,514 @@
+//! Reading requests: path segments, query parameters, bodies. Whatever does not fit is refused with the
+//! name of the part and what is wrong with it; nothing unknown is ignored.
+
+use crate::api::Doors;
+use crate::api::error::{Refused, invalid, invalid_all};
+use crate::api::limits::{DOCUMENT_MAX, DRAIN_MAX, PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
+use crate::app::AppError;
+use crate::model::document::Format;
+use crate::model::error::{ErrorCode, Fault};
+use crate::model::time::{Span, Timestamp};
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use bytes::{Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::fmt::Display;
+use std::time::Duration;
+
+/// The variable segments of a path, decoded.
+#[derive(Debug)]
+pub(crate) struct Segments(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segments {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        match Path::from_request_parts(parts, state).await {
+            Ok(Path(pairs)) => Ok(Self(pairs)),
+            Err(error) => Err(Refused(invalid("path", error.body_text()))),
+        }
+    }
+}
+
+impl Segments {
+    /// The segment `name`, read by `parse`.
+    pub(crate) fn parse<T, E: Display>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Refused> {
+        let text = self.text(name);
+        parse(text).map_err(|e| Refused(invalid(name, e.to_string())))
+    }
+
+    /// The segment `name` as it is.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.0.iter().find(|(n, _)| n == name).map_or("", |(_, value)| value)
+    }
+}
+
+/// Query parameters. Take what the route knows, then call [`Params::finish`], which refuses the rest.
+#[derive(Debug)]
+pub(crate) struct Params {
+    pairs: Vec<(String, String)>,
+    faults: Vec<Fault>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        match Query::from_request_parts(parts, state).await {
+            Ok(Query(pairs)) => Ok(Self { pairs, faults: Vec::new() }),
+            Err(error) => Err(Refused(invalid("query", error.body_text()))),
+        }
+    }
+}
+
+impl Params {
+    fn fault(&mut self, name: &str, message: impl Into<String>) {
+        self.faults.push(Fault { path: name.to_owned(), line: None, message: message.into() });
+    }
+
+    /// A parameter that may be given any number of times.
+    fn all(&mut self, name: &str) -> Vec<String> {
+        self.pairs.extract_if(.., |(n, _)| n == name).map(|(_, value)| value).collect()
+    }
+
+    /// A parameter that may be given once.
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+        let mut values = self.all(name);
+        if values.len() > 1 {
+            self.fault(name, "is given more than once");
+        }
+        values.pop()
+    }
+
+    /// A parameter read by `parse`.
+    pub(crate) fn parse<T, E: Display>(
+        &mut self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let text = self.text(name)?;
+        match parse(&text) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.fault(name, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`; false if not given.
+    pub(crate) fn flag(&mut self, name: &str) -> bool {
+        self.parse(name, |text| match text {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            other => Err(format!("{other:?} is neither true nor false")),
+        })
+        .unwrap_or(false)
+    }
+
+    /// `wait`: a duration of at most a minute.
+    pub(crate) fn wait(&mut self) -> Option<Span> {
+        self.parse("wait", wait)
+    }
+
+    /// `limit` and `cursor` of a list.
+    pub(crate) fn page(&mut self) -> (u32, Option<String>) {
+        let limit = self.parse("limit", |text| match text.parse() {
+            Ok(n @ 1..=PAGE_MAX) => Ok(n),
+            _ => Err(format!("{text:?} is not a number from 1 to {PAGE_MAX}")),
+        });
+        (limit.unwrap_or(PAGE_DEFAULT), self.text("cursor"))
+    }
+
+    /// `tag=key:value`, any number of times.
+    pub(crate) fn tags(&mut self) -> Vec<(String, String)> {
+        let mut tags = Vec::new();
+        for text in self.all("tag") {
+            match text.split_once(':') {
+                Some((key, value)) => tags.push((key.to_owned(), value.to_owned())),
+                None => self.fault("tag", format!("{text:?} is not of the form key:value")),
+            }
+        }
+        tags
+    }
+
+    /// Refuses what was wrong and what nobody asked for.
+    pub(crate) fn finish(mut self) -> Result<(), Refused> {
+        for (name, _) in std::mem::take(&mut self.pairs) {
+            self.fault(&name, "is not a parameter of this call");
+        }
+        if self.faults.is_empty() { Ok(()) } else { Err(Refused(invalid_all(self.faults))) }
+    }
+}
+
+/// Reads an RFC 3339 instant.
+pub(crate) fn timestamp(text: &str) -> Result<Timestamp, String> {
+    let time: jiff::Timestamp =
+        text.parse().map_err(|_| format!("{text:?} is not an instant like 2026-11-30T18:31:59Z"))?;
+    Ok(Timestamp(time.as_microsecond()))
+}
+
+/// Reads a duration of at most a minute.
+pub(crate) fn wait(text: &str) -> Result<Span, String> {
+    let span = duration(text)?;
+    if span > Span::secs(WAIT_MAX_SECS) {
+        return Err(format!("{text:?} is longer than {WAIT_MAX_SECS}s"));
+    }
+    Ok(span)
+}
+
+/// Reads a duration as documents write it: whole numbers with `ms`, `s`, `m`, `h` or `d`, joined: `1h30m`.
+pub(crate) fn duration(text: &str) -> Result<Span, String> {
+    let bad = || format!("{text:?} is not a duration like 30s or 1h30m");
+    let (mut rest, mut total) = (text, 0_i64);
+    let mut smallest = i64::MAX;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
+        let (number, tail) = rest.split_at(digits);
+        let unit_len = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(unit_len);
+        let micros = match unit {
+            "ms" => 1_000,
+            "s" => 1_000_000,
+            "m" => 60_000_000,
+            "h" => 3_600_000_000,
+            "d" => 86_400_000_000,
+            _ => return Err(bad()),
+        };
+        if micros >= smallest {
+            return Err(bad());
+        }
+        smallest = micros;
+        let part = number.parse::<i64>().ok().and_then(|n| n.checked_mul(micros)).ok_or_else(bad)?;
+        total = total.checked_add(part).ok_or_else(bad)?;
+        rest = tail;
+    }
+    if text.is_empty() || total > 3_650 * 86_400_000_000 {
+        return Err(bad());
+    }
+    Ok(Span(total))
+}
+
+/// A JSON body of at most `MAX` bytes, not yet read.
+#[derive(Debug)]
+pub(crate) struct JsonBody<const MAX: usize>(Bytes);
+
+impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, doors: &Doors) -> Result<Self, Refused> {
+        let kind = media_type(request.headers());
+        let json = kind.as_deref().is_some_and(|kind| {
+            kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
+        });
+        let wrong = || {
+            let message = "the body must be application/json; say so in Content-Type";
+            Refused(AppError::new(ErrorCode::UnsupportedMediaType, message))
+        };
+        if kind.is_some() && !json {
+            return Err(wrong());
+        }
+        let body = body(request, MAX, doors.options.body_within).await?;
+        // Without a type only nothing passes: a page of another origin can send any text without one.
+        if json || body.is_empty() { Ok(Self(body)) } else { Err(wrong()) }
+    }
+}
+
+impl<const MAX: usize> JsonBody<MAX> {
+    /// Reads the body as `T`; an empty body is `{}`.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Refused> {
+        let text: &'a [u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
+        // serde would take a list for a struct, value by value.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(Refused(invalid("body", "must be a JSON object")));
+        }
+        let mut json = serde_json::Deserializer::from_slice(text);
+        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+            let (path, message) = (error.path().to_string(), error.inner().to_string());
+            Refused(invalid(field(&path, &message), message))
+        })?;
+        json.end().map_err(|error| Refused(invalid("body", error.to_string())))?;
+        Ok(value)
+    }
+
+    /// The text of a value of a user inside the body, to the byte, without copying. No value is empty, which
+    /// means null. Size and depth are looked at by the application.
+    pub(crate) fn text(&self, value: Option<&RawValue>) -> Bytes {
+        value.map(|value| self.0.slice_ref(value.get().as_bytes())).unwrap_or_default()
+    }
+}
+
+/// Where a body does not fit. serde names a field that is missing or doubled only in its message.
+fn field(path: &str, message: &str) -> String {
+    let named = ["missing field `", "duplicate field `"].iter().find_map(|says| message.strip_prefix(says));
+    let named = named.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
+    let path = path.trim_end_matches('?').trim_end_matches('.');
+    match (path, named) {
+        ("", Some(name)) => name.to_owned(),
+        ("", None) => "body".to_owned(),
+        (path, Some(name)) => format!("{path}.{name}"),
+        (path, None) => path.to_owned(),
+    }
+}
+
+/// A workflow document and the form its media type names.
+#[derive(Debug)]
+pub(crate) struct DocumentBody {
+    pub(crate) format: Format,
+    pub(crate) text: Bytes,
+}
+
+impl FromRequest<Doors> for DocumentBody {
+    type Rejection = Refused;
+
+    async fn from_request(request: Request, doors: &Doors) -> Result<Self, Refused> {
+        let format = match media_type(request.headers()).as_deref() {
+            Some("application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml") => Format::Yaml,
+            Some("application/json") => Format::Json,
+            _ => {
+                let message = "a document is application/yaml or application/json; say which in Content-Type";
+                return Err(Refused(AppError::new(ErrorCode::UnsupportedMediaType, message)));
+            }
+        };
+        let text = body(request, DOCUMENT_MAX, doors.options.body_within).await?;
+        Ok(Self { format, text })
+    }
+}
+
+/// The media type in lower case, without parameters.
+fn media_type(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::CONTENT_TYPE)?;
+    let text = String::from_utf8_lossy(value.as_bytes());
+    Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+}
+
+/// The body, whole. Compressed bodies are refused, so no bomb can go off.
+async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, AppError> {
+    let headers = request.headers();
+    if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
+        && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
+    {
+        let message = "compressed bodies are not taken; send the body as it is";
+        return Err(AppError::new(ErrorCode::UnsupportedMediaType, message));
+    }
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    let expects = headers.contains_key(header::EXPECT);
+    let too_large = |size: Option<u64>| {
+        let size = size.map_or_else(String::new, |n| format!(" of {n} bytes"));
+        AppError::new(ErrorCode::TooLarge, format!("the body{size} is over the limit of {max} bytes"))
+    };
+    if expects && declared.is_some_and(|n| n > max as u64) {
+        return Err(too_large(declared));
+    }
+    let mut body = request.into_body();
+    let read = async {
+        if let Some(whole) = collect(&mut body, max).await? {
+            return Ok(whole);
+        }
+        drain(&mut body).await;
+        Err(too_large(declared))
+    };
+    tokio::time::timeout(within, read).await.unwrap_or_else(|_| {
+        let message = format!("the body did not arrive within {} s", within.as_secs());
+        Err(AppError::new(ErrorCode::DeadlineExceeded, message))
+    })
+}
+
+/// `None`: there is more than `max`. A body that came as one piece is not copied.
+async fn collect(body: &mut Body, max: usize) -> Result<Option<Bytes>, AppError> {
+    let mut first = Bytes::new();
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|e| invalid("body", format!("broke off: {e}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len().max(whole.len()) + data.len() > max {
+            return Ok(None);
+        }
+        if whole.is_empty() && first.is_empty() {
+            first = data;
+        } else {
+            if whole.is_empty() {
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&data);
+        }
+    }
+    Ok(Some(if whole.is_empty() { first } else { whole.freeze() }))
+}
+
+/// Reads and forgets, up to [`DRAIN_MAX`].
+async fn drain(body: &mut Body) {
+    let mut left = DRAIN_MAX;
+    while let Some(Ok(frame)) = body.frame().await {
+        let size = frame.data_ref().map_or(0, Bytes::len);
+        if size > left {
+            return;
+        }
+        left -= size;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::Uri;
+
+    async fn params(query: &str) -> Params {
+        let uri: Uri = format!("/x?{query}").parse().unwrap();
+        let (mut parts, ()) = http::Request::builder().uri(uri).body(()).unwrap().into_parts();
+        Params::from_request_parts(&mut parts, &()).await.unwrap()
+    }
+
+    fn request(headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
+        let mut builder = http::Request::builder();
+        for (name, value) in headers {
+            builder = builder.header(*name, *value);
+        }
+        builder.body(body.into()).unwrap()
+    }
+
+    #[test]
+    fn durations_are_whole_numbers_with_units() {
+        assert_eq!(duration("30s"), Ok(Span::secs(30)));
+        assert_eq!(duration("1h30m"), Ok(Span::secs(5_400)));
+        assert_eq!(duration("250ms"), Ok(Span::millis(250)));
+        assert_eq!(duration("0s"), Ok(Span(0)));
+        for bad in
+            ["", "30", "s", "-1s", "1.5s", "1s1m", "1m1m", " 1s", "1y", "3651d", "99999999999999999999s"]
+        {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(wait("60s"), Ok(Span::secs(60)));
+        assert_eq!(wait("61s"), Err("\"61s\" is longer than 60s".into()));
+    }
+
+    #[test]
+    fn instants_are_rfc_3339() {
+        assert_eq!(timestamp("1970-01-01T00:00:01.000123Z"), Ok(Timestamp(1_000_123)));
+        assert_eq!(timestamp("1970-01-01T01:00:00+01:00"), Ok(Timestamp(0)));
+        assert!(timestamp("1970-01-01").is_err());
+    }
+
+    #[tokio::test]
+    async fn every_fault_of_a_query_is_named_and_nothing_unknown_passes() {
+        let mut query = params("limit=0&tag=a:b:c&tag=x&wait=2m&wit=1&flag=yes&cursor=a&cursor=b").await;
+        assert_eq!(query.page(), (PAGE_DEFAULT, Some("b".to_owned())));
+        assert_eq!(query.tags(), [("a".to_owned(), "b:c".to_owned())]);
+        assert_eq!(query.wait(), None);
+        assert!(!query.flag("flag"));
+        let Refused(error) = query.finish().unwrap_err();
+        let paths: Vec<_> = error.faults.iter().map(|f| f.path.as_str()).collect();
+        assert_eq!(paths, ["limit", "cursor", "tag", "wait", "flag", "wit"]);
+        assert_eq!(error.code, ErrorCode::InvalidRequest);
+    }
+
+    #[tokio::test]
+    async fn a_good_query_passes() {
+        let mut query = params("limit=500&cursor=abc&wait=1s&dry_run=true").await;
+        assert_eq!(query.page(), (500, Some("abc".into())));
+        assert_eq!(query.wait(), Some(Span::secs(1)));
+        assert!(query.flag("dry_run"));
+        assert_eq!(query.finish(), Ok(()));
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Example<'a> {
+        #[serde(borrow, default)]
+        input: Option<&'a RawValue>,
+        #[serde(default)]
+        count: u32,
+    }
+
+    fn read(text: &'static str) -> Result<(Bytes, u32), AppError> {
+        let body = JsonBody::<100>(Bytes::from_static(text.as_bytes()));
+        let example: Example<'_> = body.read().map_err(|Refused(e)| e)?;
+        Ok((body.text(example.input), example.count))
+    }
+
+    #[test]
+    fn values_inside_a_body_keep_every_byte() {
+        for value in ["9007199254740993", "1.0", "[]", "{}", "{\"a\" : [1.50,\n null]}", "\"\\u00e9\"", "-0"]
+        {
+            let text: &'static str = format!("{{\"count\": 3, \"input\": {value} }}").leak();
+            assert_eq!(read(text), Ok((Bytes::from_static(value.as_bytes()), 3)));
+        }
+        assert_eq!(read("{\"input\":null}"), Ok((Bytes::new(), 0)));
+        assert_eq!(read(""), Ok((Bytes::new(), 0)));
+    }
+
+    #[test]
+    fn a_body_that_does_not_fit_is_refused_with_the_name_of_the_field() {
+        for (text, path, says) in [
+            ("{\"count\":\"3\"}", "count", "invalid type: string"),
+            ("{\"count\":-1}", "count", "invalid value: integer `-1`"),
+            ("{\"cuont\":1}", "cuont", "unknown field `cuont`"),
+            ("{\"count\":1,\"count\":2}", "count", "duplicate field `count`"),
+            ("{\"count\":1} x", "body", "trailing characters"),
+            ("[3]", "body", "must be a JSON object"),
+            ("{", "body", "EOF"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidRequest, "{text}");
+            assert_eq!(error.faults[0].path, path, "{text}: {error}");
+            assert!(error.faults[0].message.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_missing_or_doubled_is_named() {
+        assert_eq!(field(".", "missing field `workflow` at line 1 column 2"), "workflow");
+        assert_eq!(field("tags", "duplicate field `a` at line 1 column 2"), "tags.a");
+        assert_eq!(field("tags.a", "invalid type: integer"), "tags.a");
+        assert_eq!(field(".", "EOF while parsing"), "body");
+        assert_eq!(field("?", "EOF while parsing"), "body");
+        assert_eq!(field("tags.?", "EOF while parsing"), "tags");
+    }
+
+    #[tokio::test]
+    async fn a_body_over_the_limit_is_refused_whether_declared_or_not() {
+        let long = Duration::from_secs(5);
+        for headers in
+            [&[][..], &[("content-length", "11")], &[("content-length", "11"), ("expect", "100-continue")]]
+        {
+            let error = body(request(headers, "01234567890"), 10, long).await.unwrap_err();
+            assert_eq!(error.code, ErrorCode::TooLarge, "{headers:?}");
+        }
+        assert_eq!(body(request(&[], "0123456789"), 10, long).await, Ok(Bytes::from_static(b"0123456789")));
+    }
+
+    #[tokio::test]
+    async fn a_body_in_pieces_is_put_together_up_to_the_limit() {
+        let pieces = |n: usize| {
+            let stream =
+                futures::stream::iter((0..n).map(|_| Ok::<_, std::io::Error>(Bytes::from_static(b"abc"))));
+            request(&[], Body::from_stream(stream))
+        };
+        let long = Duration::from_secs(5);
+        assert_eq!(body(pieces(3), 9, long).await, Ok(Bytes::from_static(b"abcabcabc")));
+        assert_eq!(body(pieces(4), 9, long).await.unwrap_err().code, ErrorCode::TooLarge);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_given_up() {
+        let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+        let error = body(request(&[], silent), 10, Duration::from_secs(30)).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::DeadlineExceeded);
+    }
+
+    #[tokio::test]
+    async fn compressed_bodies_are_refused() {
+        let error = body(request(&[("content-encoding", "gzip")], "x"), 10, Duration::from_secs(1))
+            .await
+            .unwrap_err();
+        assert_eq!(error.code, ErrorCode::UnsupportedMediaType);
+    }
+}

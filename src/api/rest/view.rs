@@ -1,0 +1,341 @@
+//! The JSON shapes of answers. Values of users are written as the bytes they came as.
+
+use crate::app::view::{AttemptView, ErrorView, Page, RunView, TaskView, ValueView, WorkflowView};
+use crate::dispatch::message::Assignment;
+use crate::model::ids::{TaskPath, TaskType};
+use crate::model::time::Timestamp;
+use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+/// Answers with JSON. A stored value that is not JSON makes the answer an internal error.
+pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(text) => json_text(status, text.into()),
+        Err(error) => {
+            tracing::error!(%error, "an answer could not be written");
+            let message = "a stored value is not JSON";
+            crate::api::error::Refused(crate::app::AppError::new(
+                crate::model::error::ErrorCode::Internal,
+                message,
+            ))
+            .into_response()
+        }
+    }
+}
+
+/// Answers with text that is JSON.
+pub(crate) fn json_text(status: StatusCode, text: Bytes) -> Response {
+    let mut response = (status, text).into_response();
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// JSON text of a user. A value that would carry the answer over 3 MiB stands as `{"$ref": URL, "size": N}`.
+pub(crate) struct Value<'a>(pub(crate) &'a ValueView);
+
+/// Writes JSON text as it is; empty is null.
+fn raw<S: Serializer>(text: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    if text.is_empty() {
+        return serializer.serialize_unit();
+    }
+    let text: &RawValue = serde_json::from_slice(text).map_err(serde::ser::Error::custom)?;
+    text.serialize(serializer)
+}
+
+impl Serialize for Value<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            ValueView::Json(text) => raw(text, serializer),
+            ValueView::Ref { url, size } => ValueRef { url, size: *size }.serialize(serializer),
+        }
+    }
+}
+
+/// Where a value is read that was too large for the answer.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ValueRef<'a> {
+    #[serde(rename = "$ref")]
+    pub(crate) url: &'a str,
+    /// Bytes.
+    pub(crate) size: u64,
+}
+
+/// An instant as text: RFC 3339, UTC, microseconds.
+struct Time(Timestamp);
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// Some items and where the next ones begin.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Page)]
+pub(crate) struct PageJson<T> {
+    items: Vec<T>,
+    /// Opaque; null at the end.
+    #[schema(required)]
+    next_cursor: Option<String>,
+}
+
+impl<'a, T> PageJson<T> {
+    /// Maps a page of views to their shapes.
+    pub(crate) fn of<V>(page: &'a Page<V>) -> Self
+    where
+        T: From<&'a V>,
+    {
+        Self { items: page.items.iter().map(T::from).collect(), next_cursor: page.next_cursor.clone() }
+    }
+}
+
+/// A version of a workflow.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Workflow)]
+pub(crate) struct WorkflowJson<'a> {
+    name: &'a str,
+    version: u32,
+    /// The newest version there is.
+    newest: u32,
+    /// When it was registered; null for a dry run.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    created_at: Option<Time>,
+    /// The document in canonical form; left out in lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    document: Option<RawText<'a>>,
+}
+
+/// JSON text of our own.
+struct RawText<'a>(&'a [u8]);
+
+impl Serialize for RawText<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        raw(self.0, serializer)
+    }
+}
+
+impl<'a> From<&'a WorkflowView> for WorkflowJson<'a> {
+    fn from(view: &'a WorkflowView) -> Self {
+        Self {
+            name: view.name.as_str(),
+            version: view.version,
+            newest: view.newest,
+            created_at: view.created_at.map(Time),
+            document: (!view.document.is_empty()).then(|| RawText(&view.document)),
+        }
+    }
+}
+
+/// What went wrong in a run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Failure)]
+pub(crate) struct ErrorJson<'a> {
+    /// A stable word, e.g. `card_declined`, `timeout_run`.
+    code: &'a str,
+    message: &'a str,
+    /// Path of the task; null for the run itself.
+    #[schema(required)]
+    task: Option<&'a str>,
+    /// From 1; null where there is none.
+    #[schema(required)]
+    attempt: Option<u32>,
+}
+
+impl<'a> From<&'a ErrorView> for ErrorJson<'a> {
+    fn from(view: &'a ErrorView) -> Self {
+        Self {
+            code: &view.code,
+            message: &view.message,
+            task: view.task.as_ref().map(TaskPath::as_str),
+            attempt: (view.attempt > 0).then_some(view.attempt),
+        }
+    }
+}
+
+/// A run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Run)]
+pub(crate) struct RunJson<'a> {
+    id: &'a str,
+    workflow: &'a str,
+    version: u32,
+    /// Which try of the run, from 1.
+    r#try: u32,
+    #[schema(example = "running")]
+    status: &'static str,
+    /// What is coming while handlers still run; null otherwise.
+    #[schema(value_type = Option<Object>, required)]
+    ending: Option<()>,
+    /// What it was started with; null in lists.
+    #[schema(value_type = serde_json::Value)]
+    input: Value<'a>,
+    /// What it ended with; null in lists.
+    #[schema(value_type = serde_json::Value)]
+    output: Value<'a>,
+    /// The first failure that counted.
+    #[schema(required)]
+    error: Option<ErrorJson<'a>>,
+    tags: &'a BTreeMap<String, String>,
+    priority: i32,
+    /// The run that started this one as a child.
+    #[schema(required)]
+    parent: Option<&'a str>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Time,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    started_at: Option<Time>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    ended_at: Option<Time>,
+    /// In document order: the first page. Empty in lists.
+    tasks: Vec<TaskJson<'a>>,
+    /// Where the next tasks begin, for `/v1/runs/{id}/tasks`; null if these are all.
+    #[schema(required)]
+    tasks_cursor: Option<&'a str>,
+}
+
+impl<'a> From<&'a RunView> for RunJson<'a> {
+    fn from(view: &'a RunView) -> Self {
+        Self {
+            id: view.id.as_str(),
+            workflow: view.workflow.as_str(),
+            version: view.version,
+            r#try: view.try_number,
+            status: view.status.name(),
+            ending: None,
+            input: Value(&view.input),
+            output: Value(&view.output),
+            error: view.error.as_ref().map(ErrorJson::from),
+            tags: &view.tags,
+            priority: view.priority,
+            parent: None,
+            created_at: Time(view.created_at),
+            started_at: view.started_at.map(Time),
+            ended_at: view.ended_at.map(Time),
+            tasks: view.tasks.iter().map(TaskJson::from).collect(),
+            tasks_cursor: view.tasks_cursor.as_deref(),
+        }
+    }
+}
+
+/// A task of a run.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Task)]
+pub(crate) struct TaskJson<'a> {
+    /// Its path.
+    task: &'a str,
+    #[schema(required)]
+    r#type: Option<&'a str>,
+    /// `pending`, `queued`, `running`, `retrying`, `completed`, `failed`, `skipped`, `cancelled`, `timed_out`.
+    status: &'static str,
+    #[schema(value_type = serde_json::Value)]
+    output: Value<'a>,
+    #[schema(required)]
+    error: Option<ErrorJson<'a>>,
+    attempts: Vec<AttemptJson<'a>>,
+}
+
+impl<'a> From<&'a TaskView> for TaskJson<'a> {
+    fn from(view: &'a TaskView) -> Self {
+        Self {
+            task: view.task.as_str(),
+            r#type: view.task_type.as_ref().map(TaskType::as_str),
+            status: view.status,
+            output: Value(&view.output),
+            error: view.error.as_ref().map(ErrorJson::from),
+            attempts: view.attempts.iter().map(AttemptJson::from).collect(),
+        }
+    }
+}
+
+/// One try of a task.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Attempt)]
+pub(crate) struct AttemptJson<'a> {
+    /// From 1.
+    number: u32,
+    status: &'static str,
+    /// Label of the worker.
+    #[schema(required)]
+    worker: Option<&'a str>,
+    #[schema(value_type = serde_json::Value)]
+    input: Value<'a>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    queued_at: Option<Time>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    started_at: Option<Time>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    ended_at: Option<Time>,
+    #[schema(required)]
+    error: Option<ErrorJson<'a>>,
+}
+
+impl<'a> From<&'a AttemptView> for AttemptJson<'a> {
+    fn from(view: &'a AttemptView) -> Self {
+        Self {
+            number: view.number,
+            status: view.status,
+            worker: view.worker.as_deref(),
+            input: Value(&view.input),
+            queued_at: view.queued_at.map(Time),
+            started_at: view.started_at.map(Time),
+            ended_at: view.ended_at.map(Time),
+            error: view.error.as_ref().map(ErrorJson::from),
+        }
+    }
+}
+
+/// A task that was claimed.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Assignment)]
+pub(crate) struct AssignmentJson<'a> {
+    /// Settles the task; keep it secret.
+    token: &'a str,
+    run: &'a str,
+    /// Its path.
+    task: &'a str,
+    /// From 1.
+    attempt: u32,
+    r#type: &'a str,
+    #[schema(value_type = serde_json::Value)]
+    input: RawText<'a>,
+    /// When `timeout.run` strikes, if there is one.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    deadline: Option<Time>,
+}
+
+impl<'a> From<&'a Assignment> for AssignmentJson<'a> {
+    fn from(assignment: &'a Assignment) -> Self {
+        Self {
+            token: &assignment.token,
+            run: assignment.run.as_str(),
+            task: assignment.path.as_str(),
+            attempt: assignment.attempt,
+            r#type: assignment.task_type.as_str(),
+            input: RawText(&assignment.input),
+            deadline: assignment.deadline.map(Time),
+        }
+    }
+}
+
+/// A heartbeat was taken.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Heartbeat)]
+pub(crate) struct HeartbeatJson {
+    /// The lease holds until then.
+    #[schema(value_type = String, format = DateTime)]
+    deadline: Time,
+    /// The work is no longer wanted.
+    cancelled: bool,
+}
+
+impl From<crate::app::HeartbeatAnswer> for HeartbeatJson {
+    fn from(answer: crate::app::HeartbeatAnswer) -> Self {
+        Self { deadline: Time(answer.deadline), cancelled: answer.cancelled }
+    }
+}

@@ -1,0 +1,332 @@
+//! Connections: HTTP/1.1 and HTTP/2 (without TLS) on one listener, with limits in number and time.
+//!
+//! Whoever sends nothing, sends by the drop, does not answer pings or does not read is closed within
+//! [`Options`]' times. A stop closes idle connections at once, lets requests under way end, and drops
+//! what is left after [`Options::grace`].
+
+use super::{Connection, Options};
+use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+/// Window of one HTTP/2 stream: about what a fast worker has in flight.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Window of one HTTP/2 connection: a slow stream must not starve the others.
+const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Head of a request over HTTP/2, all headers together.
+const HEAD_MAX: u32 = 32 << 10;
+/// A failed `accept` (no file descriptors, say) is tried again after this.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves `router` on `listener` until `shutdown` resolves and what was under way has ended, or
+/// [`Options::grace`] has passed.
+///
+/// # Errors
+/// None of a single connection ends the server; only what the listener cannot recover from is returned.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    options: Options,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let builder = Arc::new(builder(&options));
+    let slots = Arc::new(Semaphore::new(options.max_connections));
+    let closing = CancellationToken::new();
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = &mut shutdown => break,
+            accepted = accept(&listener, &slots) => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        match accepted {
+            Ok((stream, peer, permit)) => {
+                let connection = Connection { peer, closing: closing.clone() };
+                let (builder, router) = (Arc::clone(&builder), router.clone());
+                let io = Guarded::new(stream, options.head_within, options.stalled_after);
+                connections.spawn(async move {
+                    run(&builder, io, router, connection).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::select! {
+                    () = &mut shutdown => break,
+                    () = sleep(ACCEPT_PAUSE) => {}
+                }
+            }
+        }
+    }
+    drop(listener);
+    closing.cancel();
+    let drained = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(options.grace, drained).await.is_err() {
+        tracing::warn!(left = connections.len(), "connections are dropped: their time to end has passed");
+    }
+    Ok(())
+}
+
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+    let (stream, peer) = listener.accept().await?;
+    stream.set_nodelay(true)?;
+    Ok((stream, peer, permit))
+}
+
+fn builder(options: &Options) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_within);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(options.max_streams)
+        .max_header_list_size(HEAD_MAX)
+        .keep_alive_interval(options.ping_every)
+        .keep_alive_timeout(options.ping_within);
+    builder
+}
+
+/// One connection to its end. Errors are the other side's; they end it and are nobody else's business.
+async fn run(
+    builder: &Builder<TokioExecutor>,
+    io: Guarded<TcpStream>,
+    router: Router,
+    connection: Connection,
+) {
+    let closing = connection.closing.clone();
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        request.map(axum::body::Body::new)
+    });
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service)));
+    let result = tokio::select! {
+        result = serving.as_mut() => result,
+        () = closing.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// The bytes by which HTTP/1.1 and HTTP/2 are told apart; hyper waits for them without a limit.
+const PREFACE: usize = 24;
+
+/// A stream that fails where hyper would wait for ever: for its first bytes, and for a reader that does
+/// not read.
+struct Guarded<S> {
+    inner: S,
+    /// Bytes still to come before hyper's own limits hold, and when they are due.
+    first: Option<(usize, Pin<Box<Sleep>>)>,
+    stalled_after: Duration,
+    /// Runs while a write waits.
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> Guarded<S> {
+    fn new(inner: S, first_within: Duration, stalled_after: Duration) -> Self {
+        let first = Some((PREFACE, Box::pin(sleep(first_within))));
+        Self { inner, first, stalled_after, stalled: None }
+    }
+
+    /// Passes a finished write on; lets a waiting one wait no longer than allowed.
+    fn watch<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if write.is_ready() {
+            self.stalled = None;
+            return write;
+        }
+        let after = self.stalled_after;
+        let timer =
+            self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
+        ready!(timer.as_mut().poll(cx));
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the other side does not read")))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.inner).poll_read(cx, buf);
+        let Some((left, timer)) = &mut self.first else { return read };
+        match read {
+            Poll::Ready(result) => {
+                *left = left.saturating_sub(buf.filled().len() - before);
+                if *left == 0 {
+                    self.first = None;
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending => {
+                ready!(timer.as_mut().poll(cx));
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "nothing was sent")))
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let write = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.watch(cx, write)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let write = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.watch(cx, write)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use http_body_util::BodyExt as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    /// A running server; it stops when the token is cancelled.
+    async fn start(
+        router: Router,
+        options: Options,
+    ) -> (SocketAddr, CancellationToken, JoinSet<io::Result<()>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        let mut task = JoinSet::new();
+        task.spawn(async move { serve(listener, router, options, stopped.cancelled()).await });
+        (address, stop, task)
+    }
+
+    fn hello() -> Router {
+        Router::new().route(
+            "/",
+            get(|request: Request<axum::body::Body>| async move {
+                format!("{:?} {}", request.version(), Connection::of(request.extensions()).peer.ip())
+            }),
+        )
+    }
+
+    async fn fetch(address: SocketAddr, http2: bool) -> String {
+        use hyper_util::client::legacy::Client;
+        let client: Client<_, axum::body::Body> =
+            Client::builder(TokioExecutor::new()).http2_only(http2).build_http();
+        let response = client.get(format!("http://{address}/").parse().unwrap()).await.unwrap();
+        String::from_utf8(response.into_body().collect().await.unwrap().to_bytes().to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn both_versions_of_http_are_served_on_one_port() {
+        let (address, stop, mut task) = start(hello(), Options::default()).await;
+        assert_eq!(fetch(address, false).await, "HTTP/1.1 127.0.0.1");
+        assert_eq!(fetch(address, true).await, "HTTP/2.0 127.0.0.1");
+        stop.cancel();
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn whoever_sends_nothing_or_half_a_preface_or_half_a_head_is_closed() {
+        let options = Options { head_within: Duration::from_millis(100), ..Options::default() };
+        let (address, stop, mut task) = start(hello(), options).await;
+        for part in ["", "PRI * HTTP/2", "GET / HTTP/1.1\r\nhost: a-host-with-a-long-name\r\nx-slow:"] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(part.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let _ = stream.read_to_end(&mut answer).await;
+            assert!(!answer.starts_with(b"HTTP/1.1 200"), "{part:?}");
+        }
+        assert_eq!(fetch(address, false).await, "HTTP/1.1 127.0.0.1");
+        stop.cancel();
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_stop_lets_a_request_under_way_end() {
+        let entered = Arc::new(tokio::sync::Notify::new());
+        let seen = Arc::clone(&entered);
+        let router = Router::new().route(
+            "/",
+            get(move |request: Request<axum::body::Body>| async move {
+                let connection = Connection::of(request.extensions());
+                seen.notify_one();
+                connection.closing.cancelled().await;
+                "ended"
+            }),
+        );
+        let (address, stop, mut task) = start(router, Options::default()).await;
+        let request = tokio::spawn(fetch(address, false));
+        entered.notified().await;
+        stop.cancel();
+        assert_eq!(request.await.unwrap(), "ended");
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+        assert!(TcpStream::connect(address).await.is_err(), "the port must be free");
+    }
+
+    #[tokio::test]
+    async fn a_stop_drops_what_does_not_end_within_the_grace() {
+        let router = Router::new().route("/", get(|| async { std::future::pending::<()>().await }));
+        let options = Options { grace: Duration::from_millis(50), ..Options::default() };
+        let (address, stop, mut task) = start(router, options).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        stop.cancel();
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_does_not_read_is_given_up() {
+        let (near, _far) = tokio::io::duplex(16);
+        let mut guarded = Guarded::new(near, Duration::from_secs(1), Duration::from_secs(30));
+        guarded.write_all(&[0; 16]).await.unwrap();
+        let begun = Instant::now();
+        let error = guarded.write_all(&[0; 16]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), 30);
+    }
+}

@@ -1,0 +1,139 @@
+//! Workers that only speak HTTP: a claim is a committed lease with a deadline, never resumed. Its first
+//! heartbeat or result is the acknowledgement.
+
+use super::error::{refusal, stopping, unknown_token};
+use super::sessions::{claim_subscriptions, label, own_token, result_command};
+use super::{App, AppError, runs};
+use crate::dispatch::message::{AckStatus, Assignment, TaskOutcome, ToWorker};
+use crate::dispatch::{Outbox, SessionKey};
+use crate::model::command::{AttemptKey, Command, Refusal};
+use crate::model::error::ErrorCode;
+use crate::model::ids::TaskType;
+use crate::model::time::{Span, Timestamp};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Tasks in one claim.
+const CLAIM_MAX: u32 = 1_000;
+/// The longest a claim waits.
+const WAIT_MAX: Span = Span::secs(60);
+
+/// Answer to a heartbeat over HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeartbeatAnswer {
+    /// The new deadline of the claim.
+    pub deadline: Timestamp,
+    /// The work is no longer wanted.
+    pub cancelled: bool,
+}
+
+/// Ends the claim's stream even if its caller goes away; what was on its way goes back to the queues.
+struct Open<'a> {
+    app: &'a App,
+    key: SessionKey,
+    outbox: Arc<Outbox>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.app.inner.dispatcher.lock().close(self.key);
+        let mut left = Vec::new();
+        while let Some(Some(message)) = self.outbox.try_next() {
+            if let ToWorker::Assign(assignments) = message {
+                left.extend(assignments);
+            }
+        }
+        if !left.is_empty() {
+            let inner = Arc::clone(&self.app.inner);
+            self.app.inner.spawn(async move {
+                for a in left {
+                    super::sessions::undelivered(&inner, &a.token).await;
+                }
+            });
+        }
+    }
+}
+
+impl App {
+    /// Claims up to `max` tasks (at most 1,000) for a worker without a session; waits up to `wait` (at most 60 s)
+    /// for the first.
+    pub async fn claim(
+        &self,
+        worker: &str,
+        types: &[TaskType],
+        max: u32,
+        wait: Span,
+    ) -> Result<Vec<Assignment>, AppError> {
+        if types.is_empty() || max == 0 || max > CLAIM_MAX {
+            return Err(AppError::new(
+                ErrorCode::InvalidRequest,
+                format!("a claim names at least one type and asks for 1 to {CLAIM_MAX} tasks"),
+            ));
+        }
+        if self.inner.draining.is_cancelled() {
+            return Err(stopping());
+        }
+        let until = Instant::now() + wait.min(WAIT_MAX).to_std();
+        let (key, outbox) = self.inner.dispatcher.lock().open(
+            None,
+            label(worker).into(),
+            &claim_subscriptions(types, max),
+            Some(max),
+            Instant::now(),
+        );
+        let open = Open { app: self, key, outbox };
+        self.inner.feed.notify_one();
+        // Even a claim that does not wait gives the queues one look.
+        let until = until.max(Instant::now() + std::time::Duration::from_millis(50));
+        let mut claimed = Vec::new();
+        let draining = self.inner.draining.clone();
+        while claimed.is_empty() {
+            tokio::select! {
+                biased;
+                message = open.outbox.next() => match message {
+                    Some(ToWorker::Assign(assignments)) => claimed.extend(assignments),
+                    Some(_) => {}
+                    None => break,
+                },
+                () = draining.cancelled() => break,
+                () = tokio::time::sleep_until(until) => break,
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Takes one result. `Accepted`, or `Invalid` for a value that failed the attempt; else the error.
+    pub async fn settle(&self, token: &str, outcome: TaskOutcome) -> Result<AckStatus, AppError> {
+        let token = own_token(&self.inner, token).ok_or_else(unknown_token)?;
+        let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
+        let command = result_command(attempt, outcome);
+        let invalid = matches!(&command, Command::Complete { output: Err(_), .. });
+        let answer = runs::ask(&self.inner, &token.run, command).await?;
+        match answer.outcome {
+            Ok(_) if invalid => Ok(AckStatus::Invalid),
+            Ok(_) => Ok(AckStatus::Accepted),
+            Err(Refusal::NoRun | Refusal::Unknown) => Err(unknown_token()),
+            Err(Refusal::Ended(_)) => Err(refusal(&Refusal::Stale, &token.run)),
+            Err(r) => Err(refusal(&r, &token.run)),
+        }
+    }
+
+    /// Renews a claim, or the heartbeat of a session's attempt. A fenced attempt answers `cancelled`.
+    pub async fn heartbeat(&self, token: &str, progress: Option<Bytes>) -> Result<HeartbeatAnswer, AppError> {
+        drop(progress);
+        let token = own_token(&self.inner, token).ok_or_else(unknown_token)?;
+        let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
+        let lease = self.inner.options.lease;
+        let command = Command::Heartbeat { attempt, extend_claim: Some(lease) };
+        let answer = runs::ask(&self.inner, &token.run, command).await?;
+        match answer.outcome {
+            Ok(_) => Ok(HeartbeatAnswer { deadline: self.inner.clock.now().plus(lease), cancelled: false }),
+            Err(Refusal::NoRun | Refusal::Unknown) => Err(unknown_token()),
+            Err(Refusal::Ended(_)) => {
+                Ok(HeartbeatAnswer { deadline: self.inner.clock.now(), cancelled: true })
+            }
+            Err(r) => Err(refusal(&r, &token.run)),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The store's clocks as this server knows them: wall time, and each partition's lease clock.
+//! Between ticks both are carried on by local monotonic time; a lease clock by at most the step that the
+//! store itself would take, so that a stall of ours or of the store expires nobody.
+
+use crate::model::ids::Partition;
+use crate::model::time::{LeaseTime, Span, Timestamp};
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+/// The most a lease clock moves in one step; the stores use the same.
+const STEP: Span = Span::secs(2);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct StoreClock {
+    wall: RwLock<(Timestamp, Instant)>,
+    leases: Vec<RwLock<(LeaseTime, Instant)>>,
+}
+
+fn elapsed(since: Instant) -> Span {
+    Span(i64::try_from(since.elapsed().as_micros()).unwrap_or(i64::MAX))
+}
+
+impl StoreClock {
+    /// Clocks of a store with this many partitions, first read `now`.
+    pub(crate) fn new(partitions: u16, now: Timestamp) -> Self {
+        let at = Instant::now();
+        Self {
+            wall: RwLock::new((now, at)),
+            leases: (0..partitions).map(|_| RwLock::new((LeaseTime::default(), at))).collect(),
+        }
+    }
+
+    /// A tick of `partition` came back.
+    pub(crate) fn ticked(&self, partition: Partition, now: Timestamp, lease: LeaseTime) {
+        let at = Instant::now();
+        *self.wall.write() = (now, at);
+        if let Some(cell) = self.leases.get(usize::from(partition.0)) {
+            *cell.write() = (lease, at);
+        }
+    }
+
+    /// The store's wall clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (base, at) = *self.wall.read();
+        base.plus(elapsed(at))
+    }
+
+    /// The lease clock of `partition`.
+    pub(crate) fn lease_now(&self, partition: Partition) -> LeaseTime {
+        self.leases.get(usize::from(partition.0)).map_or(LeaseTime::default(), |cell| {
+            let (base, at) = *cell.read();
+            base.plus(elapsed(at).min(STEP))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn wall_time_runs_on_and_a_lease_clock_stands_still_in_a_stall() {
+        let c = StoreClock::new(2, Timestamp(5));
+        c.ticked(Partition(1), Timestamp::from_millis(1_000), LeaseTime::from_millis(40));
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(c.now(), Timestamp::from_millis(1_500));
+        assert_eq!(c.lease_now(Partition(1)), LeaseTime::from_millis(540));
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(c.now(), Timestamp::from_millis(31_500));
+        assert_eq!(c.lease_now(Partition(1)), LeaseTime::from_millis(2_040));
+    }
+}

@@ -1,0 +1,177 @@
+//! Who wants to hear of what. Watchers of one run are woken when it may have changed; subscribers of the
+//! global feed share one tail of the event streams, rendered once for all of them.
+//!
+//! A wake-up is a hint: watchers read the store, and look by themselves after [`POLL`] anyway.
+
+use super::inner::Inner;
+use super::render;
+use super::view::EventView;
+use crate::model::commit::EventNote;
+use crate::model::ids::{Partition, RunId};
+use crate::model::time::Span;
+use crate::store::{Layout, StreamPosition};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, watch};
+
+/// A watcher looks at its run at least this often.
+pub(crate) const POLL: Duration = Duration::from_secs(2);
+/// Entries read from the streams at once.
+const PAGE: u32 = 256;
+/// Rendered entries that a subscriber may be behind before it reads the store for itself.
+const BEHIND: usize = 1_024;
+
+/// One entry of the event streams, rendered.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    pub(crate) partition: Partition,
+    pub(crate) position: StreamPosition,
+    pub(crate) events: Vec<EventView>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    runs: Mutex<BTreeMap<RunId, watch::Sender<()>>>,
+    watching: AtomicUsize,
+    live: broadcast::Sender<Arc<Rendered>>,
+    wanted: Notify,
+    /// Where the tail has read to; none while nobody wants it.
+    tail: watch::Sender<Option<Vec<StreamPosition>>>,
+    epoch: u64,
+}
+
+/// Watches one run as long as it lives.
+#[derive(Debug)]
+pub(crate) struct RunWatch {
+    inner: Arc<Inner>,
+    run: RunId,
+    changed: watch::Receiver<()>,
+}
+
+impl RunWatch {
+    /// Waits until the run may have changed since the last call, or [`POLL`] has passed. Cancel safe.
+    pub(crate) async fn changed(&mut self) {
+        drop(tokio::time::timeout(POLL, self.changed.changed()).await);
+    }
+}
+
+impl Drop for RunWatch {
+    fn drop(&mut self) {
+        let hub = &self.inner.hub;
+        hub.watching.fetch_sub(1, Ordering::AcqRel);
+        let mut runs = hub.runs.lock();
+        // This receiver is still counted.
+        if runs.get(&self.run).is_some_and(|s| s.receiver_count() <= 1) {
+            runs.remove(&self.run);
+        }
+    }
+}
+
+impl Hub {
+    pub(crate) fn new(layout: Layout) -> Self {
+        Self {
+            runs: Mutex::default(),
+            watching: AtomicUsize::new(0),
+            live: broadcast::channel(BEHIND).0,
+            wanted: Notify::new(),
+            tail: watch::channel(None).0,
+            epoch: layout.epoch,
+        }
+    }
+
+    /// Of the store, for cursors.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// A run may have changed.
+    pub(crate) fn touched(&self, run: &RunId) {
+        if self.watching.load(Ordering::Acquire) > 0
+            && let Some(sender) = self.runs.lock().get(run)
+        {
+            sender.send_replace(());
+        }
+    }
+
+    fn idle(&self) -> bool {
+        self.watching.load(Ordering::Acquire) == 0 && self.live.receiver_count() == 0
+    }
+}
+
+/// Begins to watch a run. What happens after this call is not missed.
+pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId) -> RunWatch {
+    let hub = &inner.hub;
+    let changed = hub.runs.lock().entry(run.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
+    hub.watching.fetch_add(1, Ordering::AcqRel);
+    hub.wanted.notify_one();
+    RunWatch { inner: Arc::clone(inner), run: run.clone(), changed }
+}
+
+/// Subscribes to the rendered tail. When this returns, every later entry comes.
+pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Arc<Rendered>> {
+    let receiver = inner.hub.live.subscribe();
+    inner.hub.wanted.notify_one();
+    let mut tail = inner.hub.tail.subscribe();
+    // Err only if the hub is gone, and with it the server.
+    drop(tail.wait_for(Option::is_some).await);
+    receiver
+}
+
+/// Reads the tail while somebody wants it.
+pub(crate) async fn run_tail(inner: Arc<Inner>) {
+    let stopping = inner.stopping.clone();
+    let _stopped = stopping.run_until_cancelled(tail(&inner)).await;
+}
+
+async fn tail(inner: &Inner) {
+    let hub = &inner.hub;
+    let partitions = inner.partitions();
+    loop {
+        while hub.idle() {
+            hub.tail.send_replace(None);
+            hub.wanted.notified().await;
+        }
+        let bounds = match inner.store.stream_bounds(&partitions).await {
+            Ok(bounds) => bounds,
+            Err(error) => {
+                tracing::warn!(%error, "the event streams cannot be read; trying again");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                continue;
+            }
+        };
+        let mut after: Vec<_> = partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect();
+        hub.tail.send_replace(Some(after.iter().map(|(_, p)| *p).collect()));
+        // Whoever came while the tail was not read looks now.
+        for sender in hub.runs.lock().values() {
+            sender.send_replace(());
+        }
+        while !hub.idle() {
+            let entries = match inner.store.read_events(&after, PAGE, Span::millis(500)).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    tracing::warn!(%error, "the event streams cannot be read; trying again");
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                    continue;
+                }
+            };
+            for entry in &entries {
+                if let Some(slot) = after.get_mut(usize::from(entry.partition.0)) {
+                    slot.1 = entry.position;
+                }
+                for note in EventNote::decode_all(&entry.notes).unwrap_or_default() {
+                    hub.touched(&note.run);
+                }
+            }
+            if hub.live.receiver_count() > 0 && !entries.is_empty() {
+                let rendered = render::entries_until_done(inner, &entries).await;
+                for r in rendered {
+                    drop(hub.live.send(Arc::new(r)));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What follows a verdict: answers, acknowledgements, assignments, hints. Never waits.
+
+use super::decide::Pending;
+use super::envelope::{Answer, Ask, Envelope, Reply};
+use super::slot::{AtHand, Cached, Known};
+use super::{Lane, jobs};
+use crate::app::error::store_error;
+use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
+use crate::dispatch::{Reservation, SessionKey};
+use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
+use crate::model::commit::Write;
+use crate::model::ids::Prefix;
+use crate::model::token::TaskToken;
+use crate::store::{StoreError, Taken, Verdict};
+use futures::future::FutureExt;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Conflicts in a row before a run is given a pause.
+const CONFLICTS: u32 = 2;
+
+impl Lane {
+    /// Takes a verdict.
+    pub(super) fn settle(&mut self, pending: Pending, verdict: Verdict) {
+        match verdict {
+            Verdict::Applied => self.applied(pending),
+            Verdict::Conflict => self.conflict(pending),
+        }
+    }
+
+    fn applied(&mut self, pending: Pending) {
+        let Pending { run, plan, letters, leased, handed, decision, .. } = pending;
+        let wants_state = letters.iter().any(|(l, _)| matches!(l.reply, Reply::Once(_)));
+        let mut state = None;
+        let mut prefix = None;
+        if let Some(decision) = decision {
+            let old = match self.slots.get(&run).map(|s| std::mem::take(&mut s.known)) {
+                Some(Known::Present(c)) => Some(c),
+                _ => None,
+            };
+            let old_bytes = old.as_ref().map_or(0, |c| c.bytes);
+            let mut payloads = old.map_or_else(AtHand::default, |c| c.payloads);
+            self.slots.shrank(old_bytes);
+            if let Some(note) = &decision.write.event {
+                self.inner.hub.touched(&note.run);
+            }
+            if wants_state {
+                state = decision.state.clone().map(Box::new);
+            }
+            prefix = decision.state.as_ref().map(|_| decision.prefix);
+            if let Some(new) = decision.state
+                && !new.status.is_terminal()
+                && let Some(plan) = plan
+            {
+                payloads.0.extend(decision.write.payloads);
+                let record = match &decision.write.write {
+                    Write::Put(bytes) => bytes.len(),
+                    Write::Check | Write::Delete => Prefix::LEN,
+                };
+                let bytes = record + payloads.0.values().map(bytes::Bytes::len).sum::<usize>();
+                self.slots.keep(&run, Cached { state: new, prefix: decision.prefix, plan, payloads, bytes });
+            }
+            let mut dispatcher = self.inner.dispatcher.lock();
+            for r in &decision.revoked {
+                dispatcher.revoke(&r.session, &r.token);
+            }
+        } else if let Some(Known::Present(c)) = self.slots.get(&run).map(|s| &s.known) {
+            prefix = Some(c.prefix);
+            if wants_state {
+                state = Some(Box::new(c.state.clone()));
+            }
+        }
+        let mut leased = leased.into_iter().peekable();
+        let mut stale = Vec::new();
+        for (n, (letter, outcome)) in letters.into_iter().enumerate() {
+            let assignment = leased.next_if(|(at, _)| *at == n).map(|(_, a)| a);
+            self.answer(letter, outcome, assignment, &mut state, prefix, &mut stale);
+        }
+        for (reservation, assignment) in handed {
+            self.assign(reservation, assignment);
+        }
+        if !stale.is_empty() {
+            let inner = Arc::clone(&self.inner);
+            self.inner.spawn(async move {
+                if let Err(error) = inner.store.discard(&stale).await {
+                    tracing::debug!(%error, "stale queue entries stay claimed until their claim expires");
+                }
+            });
+        }
+        if let Some(slot) = self.slots.get(&run) {
+            slot.conflicts = 0;
+        }
+        self.free(&run);
+    }
+
+    fn answer(
+        &mut self,
+        letter: Envelope,
+        outcome: Result<Outcome, Refusal>,
+        assignment: Option<Assignment>,
+        state: &mut Option<Box<crate::model::run::RunState>>,
+        prefix: Option<Prefix>,
+        stale: &mut Vec<(Taken, Option<Prefix>)>,
+    ) {
+        let invalid = match &letter.ask {
+            Ask::Command(Command::Complete { output: Err(rejected), .. }) => Some(rejected.message.clone()),
+            _ => None,
+        };
+        if let Ask::Lease { taken, reservation, .. } = letter.ask {
+            match assignment {
+                Some(assignment) => self.assign(reservation, assignment),
+                None => {
+                    self.inner.dispatcher.lock().give_back(reservation);
+                    stale.push((taken, prefix));
+                }
+            }
+        }
+        match letter.reply {
+            Reply::None => {}
+            Reply::Once(tx) => {
+                let state = state.clone();
+                drop(tx.send(Ok(Answer { outcome, state })));
+            }
+            Reply::Result { session, token } => self.acknowledge(session, token, &outcome, invalid),
+        }
+    }
+
+    fn acknowledge(
+        &self,
+        session: SessionKey,
+        token: String,
+        outcome: &Result<Outcome, Refusal>,
+        invalid: Option<String>,
+    ) {
+        let (status, message) = match outcome {
+            Ok(_) => match invalid {
+                Some(message) => (AckStatus::Invalid, message),
+                None => (AckStatus::Accepted, String::new()),
+            },
+            Err(refusal @ (Refusal::NoRun | Refusal::Unknown)) => (AckStatus::Unknown, refusal.to_string()),
+            Err(refusal) => (AckStatus::Stale, refusal.to_string()),
+        };
+        self.inner.dispatcher.lock().acknowledge(session, ResultAck { token, status, message });
+    }
+
+    /// Puts work on its stream, or returns it to its queue if the stream no longer takes it.
+    fn assign(&mut self, reservation: Reservation, assignment: Assignment) {
+        let result = self.inner.dispatcher.lock().assign(reservation, assignment, Instant::now());
+        if let Err(assignment) = result
+            && let Some(token) = TaskToken::decode(&assignment.token)
+        {
+            let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
+            self.own.push(Envelope {
+                partition: token.partition,
+                run: token.run,
+                ask: Ask::Command(Command::Release { attempt }),
+                reply: Reply::None,
+            });
+        }
+    }
+
+    /// The run is not what was decided on: what was handed out is given back, the letters are decided anew.
+    fn conflict(&mut self, pending: Pending) {
+        let Pending { run, letters, handed, .. } = pending;
+        {
+            let mut dispatcher = self.inner.dispatcher.lock();
+            for (reservation, _) in handed {
+                dispatcher.give_back(reservation);
+            }
+        }
+        self.slots.forget(&run);
+        // Taken for absent and it was not, or the reverse: it must be read now.
+        self.requeue(&run, letters.into_iter().map(|(l, _)| l).collect());
+        let Some(slot) = self.slots.get(&run) else { return };
+        slot.conflicts += 1;
+        let (partition, conflicts) = (slot.partition, slot.conflicts);
+        let count = slot.mail.len();
+        let inner = Arc::clone(&self.inner);
+        if conflicts > CONFLICTS {
+            self.jobs.push(jobs::delay(inner, run, conflicts).boxed());
+        } else {
+            self.jobs.push(jobs::load(inner, vec![(partition, run, count)]).boxed());
+        }
+    }
+
+    /// Nothing of the batch was written: starts are refused (the caller may try again), the rest waits on.
+    pub(super) fn refuse_starts(&mut self, pending: Pending, error: &StoreError) {
+        let Pending { run, letters, handed, .. } = pending;
+        {
+            let mut dispatcher = self.inner.dispatcher.lock();
+            for (reservation, _) in handed {
+                dispatcher.give_back(reservation);
+            }
+        }
+        let (starts, rest): (Vec<_>, Vec<_>) = letters
+            .into_iter()
+            .map(|(l, _)| l)
+            .partition(|l| matches!(l.ask, Ask::Command(Command::Start(_))));
+        for letter in starts {
+            self.fail(letter, &store_error(error.clone()));
+        }
+        self.slots.forget(&run);
+        self.requeue(&run, rest);
+        self.free(&run);
+    }
+
+    fn requeue(&mut self, run: &crate::model::ids::RunId, letters: Vec<Envelope>) {
+        self.waiting += letters.len();
+        if let Some(slot) = self.slots.get(run) {
+            slot.put_back(letters);
+        }
+    }
+}

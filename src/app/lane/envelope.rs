@@ -1,0 +1,66 @@
+//! What a lane is asked, and where the answer goes.
+
+use crate::app::AppError;
+use crate::dispatch::dispatcher::Party;
+use crate::dispatch::{Reservation, SessionKey};
+use crate::model::command::{Command, Outcome, Refusal};
+use crate::model::ids::{Partition, RunId};
+use crate::model::run::RunState;
+use crate::store::Taken;
+use tokio::sync::oneshot;
+
+/// One command on its way to one run.
+#[derive(Debug)]
+pub(crate) struct Envelope {
+    /// Of the run.
+    pub(crate) partition: Partition,
+    /// The run.
+    pub(crate) run: RunId,
+    /// What is asked.
+    pub(crate) ask: Ask,
+    /// Where the answer goes.
+    pub(crate) reply: Reply,
+}
+
+/// What is asked.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// This.
+    Command(Command),
+    /// The run's wake-up is due; the lane reads the sessions it needs and makes it a command.
+    Wake,
+    /// Lease a taken queue entry to a worker that has credit set aside.
+    Lease {
+        /// The entry, in the claimed set.
+        taken: Taken,
+        /// The credit.
+        reservation: Reservation,
+        /// Whose.
+        party: Party,
+    },
+}
+
+/// Where the answer goes.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// Nowhere.
+    None,
+    /// To a caller that waits.
+    Once(oneshot::Sender<Result<Answer, AppError>>),
+    /// To a worker's stream, as the acknowledgement of a result.
+    Result {
+        /// The stream.
+        session: SessionKey,
+        /// The token, as the worker wrote it.
+        token: String,
+    },
+}
+
+/// An answer to a caller that waits: confirmed by the store.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// How the command was taken.
+    pub(crate) outcome: Result<Outcome, Refusal>,
+    /// The run after it, if there is one.
+    pub(crate) state: Option<Box<RunState>>,
+}

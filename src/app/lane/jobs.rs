@@ -1,0 +1,186 @@
+//! What a lane waits for: reads and commits. A job never gives up while the server runs; callers have
+//! their own deadlines, and a bounded mailbox holds back the rest.
+
+use super::decide::Pending;
+use super::slot::{AtHand, Cached};
+use crate::app::AppError;
+use crate::app::error::store_error;
+use crate::app::inner::Inner;
+use crate::model::command::SessionView;
+use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::payload::Field;
+use crate::model::record;
+use crate::model::time::Span;
+use crate::store::{Batch, Committed, StoreError};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a run's reading came to.
+pub(super) type Found = Result<Option<Cached>, AppError>;
+
+/// What a job brings.
+pub(super) enum Done {
+    /// Runs were read; with how many letters each had when the reading began.
+    Loaded(Vec<(RunId, usize, Found)>),
+    /// A plan is at hand, or cannot be.
+    Plan(RunId, Result<(), AppError>),
+    /// Payloads were read.
+    Payloads(RunId, Vec<(Field, Bytes)>),
+    /// Sessions were read.
+    Sessions(RunId, BTreeMap<SessionId, SessionView>),
+    /// A pause after conflicts is over.
+    Delayed(RunId),
+    /// The store answered.
+    Committed(Vec<Pending>, Committed),
+    /// Provably nothing of the batch was written.
+    NotApplied(Vec<Pending>, StoreError),
+    /// The store has forgotten the batch; for each decision whether the record shows it.
+    Lost(Vec<Pending>, Vec<bool>),
+}
+
+/// Growing pauses, 5 ms to 1 s, with up to half of each random.
+struct Backoff {
+    next_ms: u64,
+}
+
+impl Backoff {
+    fn new() -> Self {
+        Self { next_ms: 5 }
+    }
+    async fn pause(&mut self, inner: &Inner) {
+        let random = (inner.options.entropy.next() as u64) % (self.next_ms / 2 + 1);
+        tokio::time::sleep(Duration::from_millis(self.next_ms - random)).await;
+        self.next_ms = (self.next_ms * 2).min(1_000);
+    }
+}
+
+/// Asks until there is an answer. Only an unreadable store is an answer of its own.
+async fn ask<T, F>(inner: &Inner, what: &str, mut verb: impl FnMut() -> F) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut backoff = Backoff::new();
+    loop {
+        match verb().await {
+            Ok(value) => return Ok(value),
+            Err(error @ StoreError::Unreadable(_)) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, what, "the store did not answer; asking again");
+                backoff.pause(inner).await;
+            }
+        }
+    }
+}
+
+pub(super) async fn load(inner: Arc<Inner>, wanted: Vec<(Partition, RunId, usize)>) -> Done {
+    let keys: Vec<_> = wanted.iter().map(|(p, r, _)| (*p, r.clone())).collect();
+    let records = match ask(&inner, "load", || inner.store.load(&keys)).await {
+        Ok(records) => records,
+        Err(error) => {
+            let error = store_error(error);
+            return Done::Loaded(wanted.into_iter().map(|(_, r, n)| (r, n, Err(error.clone()))).collect());
+        }
+    };
+    let mut loaded = Vec::with_capacity(wanted.len());
+    for ((_, run, count), record) in wanted.into_iter().zip(records) {
+        let found = match record {
+            None => Ok(None),
+            Some(record) => decode(&inner, &record).await.map(Some),
+        };
+        loaded.push((run, count, found));
+    }
+    Done::Loaded(loaded)
+}
+
+async fn decode(inner: &Inner, bytes: &Bytes) -> Result<Cached, AppError> {
+    let unreadable = |m: String| store_error(StoreError::Unreadable(m));
+    let prefix = Prefix::of(bytes).ok_or_else(|| unreadable("a record shorter than its prefix".into()))?;
+    let state = record::decode(&bytes[Prefix::LEN..]).map_err(|e| unreadable(e.to_string()))?;
+    let mut backoff = Backoff::new();
+    let plan = loop {
+        match inner.plans.get(&state.workflow, state.version).await {
+            Ok(plan) => break plan,
+            Err(e) if e.code == crate::model::error::ErrorCode::StoreUnavailable => {
+                backoff.pause(inner).await
+            }
+            Err(e) => return Err(e),
+        }
+    };
+    Ok(Cached { state, prefix, plan, payloads: AtHand::default(), bytes: bytes.len() })
+}
+
+pub(super) async fn plan(inner: Arc<Inner>, run: RunId, name: WorkflowName, version: u32) -> Done {
+    let result = inner.plans.get(&name, version).await.map(drop);
+    Done::Plan(run, result)
+}
+
+pub(super) async fn payloads(
+    inner: Arc<Inner>,
+    partition: Partition,
+    run: RunId,
+    fields: Vec<Field>,
+) -> Done {
+    let found =
+        ask(&inner, "payloads", || inner.store.payloads(partition, &run, &fields)).await.unwrap_or_default();
+    // A field that is gone (the run was deleted meanwhile) reads as null: the compare will refuse the decision.
+    let found = found.into_iter().map(|b| b.unwrap_or_else(|| Bytes::from_static(b"null")));
+    Done::Payloads(run, fields.iter().cloned().zip(found).collect())
+}
+
+pub(super) async fn sessions(inner: Arc<Inner>, run: RunId, ids: Vec<SessionId>) -> Done {
+    let found = ask(&inner, "sessions", || inner.store.sessions(&ids)).await.unwrap_or_default();
+    let views = ids.into_iter().zip(found).filter_map(|(id, record)| {
+        let record = record?;
+        let remaining: Span = record.deadline.since(record.lease_now);
+        Some((id, SessionView { epoch: record.epoch, remaining, owner_gone: false }))
+    });
+    Done::Sessions(run, views.collect())
+}
+
+pub(super) async fn delay(inner: Arc<Inner>, run: RunId, conflicts: u32) -> Done {
+    let mut backoff = Backoff { next_ms: 5 << conflicts.min(6) };
+    backoff.pause(&inner).await;
+    Done::Delayed(run)
+}
+
+pub(super) async fn commit(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending>) -> Done {
+    let mut backoff = Backoff::new();
+    let mut maybe = false;
+    loop {
+        match inner.store.commit(&batch).await {
+            Ok(committed) => return Done::Committed(pending, committed),
+            // A full store refuses before it writes, and would have replayed an answer it had given.
+            Err(error @ (StoreError::Full(_) | StoreError::Unreadable(_))) => {
+                backoff.pause(&inner).await;
+                return Done::NotApplied(pending, error);
+            }
+            Err(StoreError::Forgotten) => return settle_by_records(inner, batch, pending).await,
+            Err(error) => {
+                maybe |= error.was_sent();
+                if !maybe {
+                    backoff.pause(&inner).await;
+                    return Done::NotApplied(pending, error);
+                }
+                tracing::warn!(%error, sequence = batch.sequence, "a commit's reply was lost; sending it again");
+                backoff.pause(&inner).await;
+            }
+        }
+    }
+}
+
+/// The store no longer knows the batch. A record that still begins with our prefix shows that the decision was
+/// applied; any other is decided anew, which is safe: every command is recognised when it is repeated.
+async fn settle_by_records(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending>) -> Done {
+    let keys: Vec<_> = batch.writes.iter().map(|(p, w)| (*p, w.run.clone())).collect();
+    let records = ask(&inner, "load", || inner.store.load(&keys)).await.unwrap_or_default();
+    let shown = pending.iter().enumerate().map(|(n, p)| {
+        let ours = p.decision.as_ref().map(|d| d.prefix);
+        let there = records.get(n).and_then(|r| r.as_ref()).and_then(|r| Prefix::of(r));
+        ours.is_some() && ours == there
+    });
+    let shown = shown.collect();
+    Done::Lost(pending, shown)
+}

@@ -1,0 +1,384 @@
+//! A lane: the one place in a server where runs of its partitions are decided and committed.
+//!
+//! ```text
+//! inbox → mail per run → decide (or read what is missing) → batch → commit → effects
+//! ```
+//!
+//! Invariants
+//! - At most one job is under way per run; letters that come meanwhile are folded into one decision.
+//! - A refusal leaves only after the store confirmed what it was decided on.
+//! - A batch whose reply was lost is sent again, the same, until its fate is known.
+//! - Effects (assignments, acknowledgements, answers) leave only after their commit, and never wait.
+//!
+//! Nothing waits to fill a batch: whatever has arrived goes. To add a command: a variant in
+//! `model::command`, its handling in `engine`, and whoever sends it; the lane needs no change.
+
+mod decide;
+mod effects;
+pub(crate) mod envelope;
+mod jobs;
+mod slot;
+
+use super::inner::{Inner, LaneInbox};
+use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
+use crate::model::ids::{Nonce, Partition, RunId};
+use crate::store::{Batch, Verdict};
+use decide::{LETTERS, Pending, Step, decide};
+use envelope::{Ask, Envelope, Reply};
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{FuturesUnordered, StreamExt};
+use jobs::Done;
+use slot::{Known, Slots};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// Decisions in one batch at most.
+const BATCH_DECISIONS: usize = 128;
+/// Bytes in one batch at most, unless one decision alone is larger.
+const BATCH_BYTES: usize = 512 << 10;
+
+pub(crate) struct Lane {
+    inner: Arc<Inner>,
+    inbox: mpsc::Receiver<Envelope>,
+    incarnation: Nonce,
+    sequence: u64,
+    slots: Slots,
+    /// Runs with letters and no job, in order of arrival.
+    ready: VecDeque<RunId>,
+    jobs: FuturesUnordered<BoxFuture<'static, Done>>,
+    commits: usize,
+    /// Letters that are in a slot.
+    waiting: usize,
+    /// Letters to ourselves (returned assignments), handled before new ones.
+    own: Vec<Envelope>,
+}
+
+impl Lane {
+    pub(crate) fn new(inner: Arc<Inner>, (inbox, _partitions): LaneInbox) -> Self {
+        let incarnation = inner.options.entropy.nonce();
+        let slots = Slots::new(inner.options.cache_bytes);
+        Self {
+            inner,
+            inbox,
+            incarnation,
+            sequence: 0,
+            slots,
+            ready: VecDeque::new(),
+            jobs: FuturesUnordered::new(),
+            commits: 0,
+            waiting: 0,
+            own: Vec::new(),
+        }
+    }
+
+    /// Runs until the server stops.
+    pub(crate) async fn run(mut self) {
+        let stopping = self.inner.stopping.clone();
+        let limit = self.inner.options.mailbox * 2;
+        let mut arrived = Vec::new();
+        loop {
+            while !self.own.is_empty() {
+                for envelope in std::mem::take(&mut self.own) {
+                    self.deliver(envelope);
+                }
+                self.fill();
+            }
+            tokio::select! {
+                biased;
+                () = stopping.cancelled() => return,
+                Some(done) = self.jobs.next(), if !self.jobs.is_empty() => self.done(done),
+                n = self.inbox.recv_many(&mut arrived, 1_024), if self.waiting < limit => {
+                    if n == 0 {
+                        return;
+                    }
+                }
+            }
+            while let Some(Some(done)) = self.jobs.next().now_or_never() {
+                self.done(done);
+            }
+            while self.waiting + arrived.len() < limit
+                && let Ok(envelope) = self.inbox.try_recv()
+            {
+                arrived.push(envelope);
+            }
+            for envelope in arrived.drain(..) {
+                self.deliver(envelope);
+            }
+            self.fill();
+        }
+    }
+
+    fn deliver(&mut self, envelope: Envelope) {
+        let run = envelope.run.clone();
+        let slot = self.slots.entry(&run, envelope.partition);
+        slot.mail.push_back(envelope);
+        slot.touched = true;
+        self.waiting += 1;
+        self.list(&run);
+    }
+
+    /// Lists a run that has letters and no job.
+    fn list(&mut self, run: &RunId) {
+        if let Some(slot) = self.slots.get(run)
+            && !slot.busy
+            && !slot.listed
+            && !slot.mail.is_empty()
+        {
+            slot.listed = true;
+            self.ready.push_back(run.clone());
+        }
+    }
+
+    /// Decides what is ready, in batches, as long as commits may be under way.
+    fn fill(&mut self) {
+        let mut loads: Vec<(Partition, RunId, usize)> = Vec::new();
+        while self.commits < self.inner.options.commits_in_flight && !self.ready.is_empty() {
+            let mut pending = Vec::new();
+            let mut writes = Vec::new();
+            let mut bytes = 0;
+            while pending.len() < BATCH_DECISIONS
+                && bytes < BATCH_BYTES
+                && let Some(run) = self.ready.pop_front()
+            {
+                if let Some((decided, write)) = self.decide_one(&run, &mut loads) {
+                    let size = size_of(&write);
+                    if !pending.is_empty() && bytes + size > BATCH_BYTES {
+                        // Too large to go along: it travels in a batch of its own.
+                        self.launch(std::mem::take(&mut pending), std::mem::take(&mut writes));
+                        bytes = 0;
+                    }
+                    bytes += size;
+                    pending.push(decided);
+                    writes.push((self.partition(&run), write));
+                }
+            }
+            if !pending.is_empty() {
+                self.launch(pending, writes);
+            }
+        }
+        if !loads.is_empty() {
+            self.jobs.push(jobs::load(Arc::clone(&self.inner), loads).boxed());
+        }
+    }
+
+    fn partition(&self, run: &RunId) -> Partition {
+        self.inner.partition_of(run)
+    }
+
+    /// Decides one run's letters, or starts reading what is missing.
+    fn decide_one(
+        &mut self,
+        run: &RunId,
+        loads: &mut Vec<(Partition, RunId, usize)>,
+    ) -> Option<(Pending, RunWrite)> {
+        let slot = self.slots.get(run)?;
+        slot.listed = false;
+        if slot.busy || slot.mail.is_empty() {
+            return None;
+        }
+        let count = slot.mail.len().min(LETTERS);
+        let mut letters: Vec<_> = slot.mail.drain(..count).collect();
+        let fresh = count <= slot.fresh;
+        let partition = slot.partition;
+        let sessions = slot.sessions.take();
+        let known = std::mem::take(&mut slot.known);
+        // A start is decided as if its run were absent, which spares a read; after a conflict we know better.
+        let blind = slot.conflicts == 0;
+        let step = decide(&self.inner, run, partition, &known, &mut letters, fresh, blind, sessions.as_ref());
+        self.slots.restore(run, known);
+        let slot = self.slots.get(run)?;
+        slot.busy = true;
+        if !matches!(step, Step::Decided(_)) {
+            slot.put_back(letters);
+            slot.sessions = sessions;
+        }
+        let inner = Arc::clone(&self.inner);
+        let job = match step {
+            Step::Decided(pending) => {
+                slot.fresh = slot.fresh.saturating_sub(count);
+                self.waiting -= count;
+                return self.ready_to_commit(*pending);
+            }
+            Step::NeedRun => {
+                loads.push((partition, run.clone(), slot.mail.len()));
+                return None;
+            }
+            Step::NeedPlan(name, version) => jobs::plan(inner, run.clone(), name, version).boxed(),
+            Step::NeedPayloads(fields) => jobs::payloads(inner, partition, run.clone(), fields).boxed(),
+            Step::NeedSessions(ids) => jobs::sessions(inner, run.clone(), ids).boxed(),
+        };
+        self.jobs.push(job);
+        None
+    }
+
+    /// A decided run goes into the batch, or is answered at once if nothing needs the store.
+    fn ready_to_commit(&mut self, mut pending: Pending) -> Option<(Pending, RunWrite)> {
+        if pending.confirmed {
+            self.settle(pending, Verdict::Applied);
+            return None;
+        }
+        let write = match pending.decision.as_mut() {
+            Some(decision) => std::mem::replace(&mut decision.write, check(&pending.run, Expect::Absent)),
+            None => {
+                let expect = match self.slots.get(&pending.run).map(|s| &s.known) {
+                    Some(Known::Present(c)) => Expect::Prefix(c.prefix),
+                    _ => Expect::Absent,
+                };
+                check(&pending.run, expect)
+            }
+        };
+        if let Some(decision) = pending.decision.as_mut() {
+            // The cache wants the payloads, the hub the note; both are cheap to keep.
+            decision.write.payloads.clone_from(&write.payloads);
+            decision.write.event.clone_from(&write.event);
+            if let Write::Put(record) = &write.write {
+                decision.write.write = Write::Put(record.clone());
+            }
+        }
+        Some((pending, write))
+    }
+
+    fn launch(&mut self, pending: Vec<Pending>, writes: Vec<(Partition, RunWrite)>) {
+        self.sequence += 1;
+        self.commits += 1;
+        let batch = Batch { lane: self.incarnation, sequence: self.sequence, writes };
+        self.jobs.push(jobs::commit(Arc::clone(&self.inner), batch, pending).boxed());
+    }
+
+    /// Takes what a job brought.
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Loaded(runs) => {
+                for (run, count, found) in runs {
+                    self.loaded(&run, count, found);
+                }
+            }
+            Done::Plan(run, Ok(())) | Done::Delayed(run) => self.free(&run),
+            Done::Plan(run, Err(error)) => {
+                self.fail_letters(&run, &error);
+                self.free(&run);
+            }
+            Done::Payloads(run, found) => {
+                let mut grew = 0;
+                if let Some(slot) = self.slots.get(&run)
+                    && let Known::Present(c) = &mut slot.known
+                {
+                    for (field, bytes) in found {
+                        grew += bytes.len();
+                        c.payloads.0.insert(field, bytes);
+                    }
+                    c.bytes += grew;
+                }
+                self.slots.grew(grew);
+                self.free(&run);
+            }
+            Done::Sessions(run, views) => {
+                if let Some(slot) = self.slots.get(&run) {
+                    slot.sessions = Some(views);
+                }
+                self.free(&run);
+            }
+            Done::Committed(pending, committed) => {
+                self.commits -= 1;
+                let feed = self.inner.queues.seen(&committed.heads);
+                for (p, verdict) in pending.into_iter().zip(committed.verdicts) {
+                    self.settle(p, verdict);
+                }
+                if feed || self.inner.queues.any() {
+                    self.inner.feed.notify_one();
+                }
+            }
+            Done::NotApplied(pending, error) => {
+                self.commits -= 1;
+                for p in pending {
+                    self.refuse_starts(p, &error);
+                }
+            }
+            Done::Lost(pending, outcomes) => {
+                self.commits -= 1;
+                for (p, applied) in pending.into_iter().zip(outcomes) {
+                    self.settle(p, if applied { Verdict::Applied } else { Verdict::Conflict });
+                }
+            }
+        }
+    }
+
+    fn loaded(&mut self, run: &RunId, count: usize, found: jobs::Found) {
+        match found {
+            Ok(Some(cached)) => self.slots.keep(run, cached),
+            Ok(None) => {
+                self.slots.forget(run);
+                self.slots.restore(run, Known::Absent);
+            }
+            Err(error) => self.fail_letters(run, &error),
+        }
+        if let Some(slot) = self.slots.get(run) {
+            slot.fresh = count;
+        }
+        self.free(run);
+    }
+
+    /// The job of a run is over.
+    fn free(&mut self, run: &RunId) {
+        if let Some(slot) = self.slots.get(run) {
+            slot.busy = false;
+        }
+        self.list(run);
+        self.slots.tidy(run);
+    }
+
+    /// Answers every letter of a run with an error: it cannot be read here.
+    fn fail_letters(&mut self, run: &RunId, error: &super::AppError) {
+        let Some(slot) = self.slots.get(run) else { return };
+        let letters: Vec<_> = slot.mail.drain(..).collect();
+        self.waiting -= letters.len();
+        tracing::error!(%run, %error, "a run cannot be worked on");
+        for letter in letters {
+            self.fail(letter, error);
+        }
+    }
+
+    fn fail(&mut self, letter: Envelope, error: &super::AppError) {
+        if let Ask::Lease { reservation, .. } = letter.ask {
+            self.inner.dispatcher.lock().give_back(reservation);
+        }
+        match letter.reply {
+            Reply::None => {}
+            Reply::Once(tx) => drop(tx.send(Err(error.clone()))),
+            Reply::Result { session, token } => self.inner.dispatcher.lock().settle(session, &token),
+        }
+    }
+}
+
+/// A check of one run and nothing else.
+fn check(run: &RunId, expect: Expect) -> RunWrite {
+    RunWrite {
+        run: run.clone(),
+        expect,
+        write: Write::Check,
+        payloads: Vec::new(),
+        queue: Vec::new(),
+        wake: WakeOp::Keep,
+        index: None,
+        retain_until: None,
+        event: None,
+    }
+}
+
+fn size_of(write: &RunWrite) -> usize {
+    let record = match &write.write {
+        Write::Put(bytes) => bytes.len(),
+        Write::Check | Write::Delete => 0,
+    };
+    record + write.payloads.iter().map(|(_, b)| b.len()).sum::<usize>() + 64 * write.queue.len() + 64
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane")
+            .field("sequence", &self.sequence)
+            .field("waiting", &self.waiting)
+            .finish_non_exhaustive()
+    }
+}

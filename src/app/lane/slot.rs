@@ -1,0 +1,192 @@
+//! What a lane keeps of one run: its mailbox, and its state as last read or written.
+
+use super::envelope::Envelope;
+use crate::engine::Payloads;
+use crate::model::command::SessionView;
+use crate::model::ids::{Partition, Prefix, RunId, SessionId};
+use crate::model::payload::Field;
+use crate::model::plan::Plan;
+use crate::model::run::RunState;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// A run as the store had it when we last looked. A cache, never the truth: the compare decides.
+#[derive(Debug)]
+pub(super) struct Cached {
+    pub(super) state: RunState,
+    pub(super) prefix: Prefix,
+    pub(super) plan: Arc<Plan>,
+    pub(super) payloads: AtHand,
+    /// Encoded size, payloads included: what the cache is limited by.
+    pub(super) bytes: usize,
+}
+
+/// Payloads of a run that are at hand.
+#[derive(Debug, Default)]
+pub(super) struct AtHand(pub(super) BTreeMap<Field, Bytes>);
+
+impl Payloads for AtHand {
+    fn get(&self, field: &Field) -> Option<Bytes> {
+        self.0.get(field).cloned()
+    }
+}
+
+/// What a lane knows of a run.
+#[derive(Debug, Default)]
+pub(super) enum Known {
+    /// Nothing: it must be read, or taken for absent at the risk of a conflict.
+    #[default]
+    Unread,
+    /// The store had no such run.
+    Absent,
+    /// The store had this.
+    Present(Box<Cached>),
+}
+
+/// A run of this lane.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) partition: Partition,
+    pub(super) known: Known,
+    pub(super) mail: VecDeque<Envelope>,
+    /// A job is under way for this run: nothing else is decided.
+    pub(super) busy: bool,
+    /// It stands in the ready list.
+    pub(super) listed: bool,
+    /// The first so many letters came before `known` was read: refusing them needs no further check.
+    pub(super) fresh: usize,
+    /// Conflicts in a row.
+    pub(super) conflicts: u32,
+    /// Sessions read for a wake-up.
+    pub(super) sessions: Option<BTreeMap<SessionId, SessionView>>,
+    /// Second chance of the cache's clock.
+    pub(super) touched: bool,
+}
+
+impl Slot {
+    fn new(partition: Partition) -> Self {
+        Self {
+            partition,
+            known: Known::Unread,
+            mail: VecDeque::new(),
+            busy: false,
+            listed: false,
+            fresh: 0,
+            conflicts: 0,
+            sessions: None,
+            touched: true,
+        }
+    }
+
+    /// Letters go back in front, in their order.
+    pub(super) fn put_back(&mut self, envelopes: Vec<Envelope>) {
+        for e in envelopes.into_iter().rev() {
+            self.mail.push_front(e);
+        }
+    }
+}
+
+/// All runs that a lane knows, within a limit of bytes.
+#[derive(Debug)]
+pub(super) struct Slots {
+    by_run: HashMap<RunId, Slot>,
+    clock: VecDeque<RunId>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl Slots {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { by_run: HashMap::new(), clock: VecDeque::new(), bytes: 0, limit }
+    }
+
+    pub(super) fn get(&mut self, run: &RunId) -> Option<&mut Slot> {
+        self.by_run.get_mut(run)
+    }
+
+    pub(super) fn entry(&mut self, run: &RunId, partition: Partition) -> &mut Slot {
+        if !self.by_run.contains_key(run) {
+            self.by_run.insert(run.clone(), Slot::new(partition));
+        }
+        // The key was just made sure of.
+        self.by_run.entry(run.clone()).or_insert_with(|| Slot::new(partition))
+    }
+
+    /// Keeps what is known of a run and makes room for it.
+    pub(super) fn keep(&mut self, run: &RunId, cached: Cached) {
+        let bytes = cached.bytes;
+        self.forget(run);
+        if let Some(slot) = self.by_run.get_mut(run) {
+            slot.known = Known::Present(Box::new(cached));
+            slot.touched = true;
+            self.bytes += bytes;
+            self.clock.push_back(run.clone());
+        }
+        self.make_room();
+    }
+
+    /// What is known of a run is no longer true.
+    pub(super) fn forget(&mut self, run: &RunId) {
+        if let Some(slot) = self.by_run.get_mut(run) {
+            slot.fresh = 0;
+            if let Known::Present(c) = std::mem::take(&mut slot.known) {
+                self.bytes -= c.bytes;
+            }
+        }
+    }
+
+    /// Puts back what a decision took out to work on.
+    pub(super) fn restore(&mut self, run: &RunId, known: Known) {
+        if let Some(slot) = self.by_run.get_mut(run) {
+            slot.known = known;
+        }
+    }
+
+    /// Drops a run that has neither letters nor anything known.
+    pub(super) fn tidy(&mut self, run: &RunId) {
+        if let Some(slot) = self.by_run.get(run)
+            && slot.mail.is_empty()
+            && !slot.busy
+            && !matches!(slot.known, Known::Present(_))
+        {
+            self.by_run.remove(run);
+        }
+    }
+
+    /// Bytes were added to a kept run.
+    pub(super) fn grew(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+
+    /// A kept run was taken out.
+    pub(super) fn shrank(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+
+    fn make_room(&mut self) {
+        let mut looked = self.clock.len();
+        while self.bytes > self.limit && looked > 0 {
+            looked -= 1;
+            let Some(run) = self.clock.pop_front() else { return };
+            let Some(slot) = self.by_run.get_mut(&run) else { continue };
+            if !matches!(slot.known, Known::Present(_)) {
+                continue;
+            }
+            if slot.busy || !slot.mail.is_empty() || std::mem::take(&mut slot.touched) {
+                self.clock.push_back(run);
+                continue;
+            }
+            self.forget(&run);
+            self.by_run.remove(&run);
+        }
+        // Names of runs that ended pile up in the clock: sweep them out now and then.
+        if self.clock.len() > 1_024 && self.clock.len() > 4 * self.by_run.len() {
+            let by_run = &self.by_run;
+            let mut seen = std::collections::HashSet::new();
+            self.clock.retain(|r| {
+                by_run.get(r).is_some_and(|s| matches!(s.known, Known::Present(_))) && seen.insert(r.clone())
+            });
+        }
+    }
+}

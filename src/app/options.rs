@@ -1,0 +1,52 @@
+//! What can be set about a server's inner workings, with the defaults that users are promised.
+
+use crate::model::entropy::{Entropy, OsEntropy};
+use crate::model::time::Span;
+use std::sync::Arc;
+
+/// See each field. [`Options::default`] is what the documentation says.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// A silent worker session loses its tasks after this. 10 s.
+    pub lease: Span,
+    /// An assignment must be acknowledged within this. 2 s.
+    pub ack_within: Span,
+    /// Workers are pinged this often. 3 s.
+    pub ping_every: Span,
+    /// How often due timers and queue heads are looked for. 250 ms.
+    pub tick_every: Span,
+    /// Lanes of this server; partitions are dealt out among them. 1 per four cores, at least 1.
+    pub lanes: usize,
+    /// Commits under way per lane. 2.
+    pub commits_in_flight: usize,
+    /// Commands that wait in front of a lane before callers wait. 8,192.
+    pub mailbox: usize,
+    /// Bytes of run state kept per lane. 128 MiB.
+    pub cache_bytes: usize,
+    /// How long a REST or gRPC call waits for the store before it answers `store_unavailable`. 10 s.
+    pub call_timeout: Span,
+    /// Compiles documents on the task that needs them instead of a thread of their own: for simulations, whose
+    /// order must not depend on threads. Off.
+    pub compile_inline: bool,
+    /// Where nonces and jitter come from.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Self {
+            lease: Span::secs(10),
+            ack_within: Span::secs(2),
+            ping_every: Span::secs(3),
+            tick_every: Span::millis(250),
+            lanes: (cores / 4).max(1),
+            commits_in_flight: 2,
+            mailbox: 8_192,
+            cache_bytes: 128 << 20,
+            call_timeout: Span::secs(10),
+            compile_inline: false,
+            entropy: Arc::new(OsEntropy::default()),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! Runs and events as users read them, from records and plans. Reads the store, never a lane's cache.
+
+use super::AppError;
+use super::error::store_error;
+use super::hub::Rendered;
+use super::inner::Inner;
+use super::view::{AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView};
+use crate::engine::history;
+use crate::events::run_tag;
+use crate::model::event::{EventKind, LogEntry};
+use crate::model::ids::{Partition, Prefix, RunId, TaskPath, TaskType};
+use crate::model::payload::{Field, Payload};
+use crate::model::plan::{Plan, TaskKind};
+use crate::model::run::{RunState, TaskPhase, TaskState};
+use crate::model::time::Timestamp;
+use crate::model::{json, record};
+use crate::store::{StoreError, StreamEntry};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Values that one answer may carry; more stand as references.
+const ANSWER_BYTES: usize = 3 << 20;
+/// Tasks in one answer.
+const TASKS_PAGE: usize = 500;
+
+/// A record as read, decoded.
+pub(crate) fn decode(bytes: &Bytes) -> Result<RunState, AppError> {
+    let body = bytes.get(Prefix::LEN..).unwrap_or_default();
+    record::decode(body).map_err(|e| store_error(StoreError::Unreadable(e.to_string())))
+}
+
+/// The field a payload's bytes stand in, if they do not stand in the record.
+fn field_of(payload: &Payload) -> Option<&Field> {
+    match payload {
+        Payload::Null | Payload::Inline(_) => None,
+        Payload::Stored { field, .. } => Some(field),
+        Payload::Path { base, .. } => field_of(base),
+    }
+}
+
+/// Payload bytes at hand, by field.
+type AtHand = BTreeMap<Field, Bytes>;
+
+/// The fields that these payloads stand in.
+fn fields_of<'a>(payloads: impl Iterator<Item = &'a Payload>) -> BTreeSet<Field> {
+    payloads.filter_map(field_of).cloned().collect()
+}
+
+async fn fetch(
+    inner: &Inner,
+    partition: Partition,
+    run: &RunId,
+    fields: BTreeSet<Field>,
+) -> Result<AtHand, AppError> {
+    if fields.is_empty() {
+        return Ok(AtHand::new());
+    }
+    let fields: Vec<Field> = fields.into_iter().collect();
+    let found = inner.store.payloads(partition, run, &fields).await.map_err(store_error)?;
+    Ok(fields.into_iter().zip(found).filter_map(|(f, b)| Some((f, b?))).collect())
+}
+
+/// The JSON text of a payload.
+fn text_of(payload: &Payload, at_hand: &AtHand) -> Bytes {
+    let null = Bytes::from_static(b"null");
+    match payload {
+        Payload::Null => null,
+        Payload::Inline(bytes) => bytes.clone(),
+        Payload::Stored { field, .. } => at_hand.get(field).cloned().unwrap_or(null),
+        Payload::Path { base, steps } => {
+            let base = text_of(base, at_hand);
+            match json::walk(&base, steps) {
+                Ok(Some(part)) => base.slice_ref(part),
+                Ok(None) | Err(_) => null,
+            }
+        }
+    }
+}
+
+/// Hands out values until an answer is full; then references.
+struct Budget<'a> {
+    run: &'a RunId,
+    left: usize,
+    at_hand: AtHand,
+}
+
+impl Budget<'_> {
+    fn value(&mut self, payload: &Payload, address: &ValueAddress) -> ValueView {
+        let text = text_of(payload, &self.at_hand);
+        if text.len() <= self.left {
+            self.left -= text.len();
+            return ValueView::Json(text);
+        }
+        ValueView::Ref { url: address.url(self.run), size: text.len() as u64 }
+    }
+}
+
+fn task_path(plan: &Plan, task: u32) -> Option<TaskPath> {
+    plan.tasks.get(task as usize).map(|t| TaskPath::from(&t.id))
+}
+
+fn task_type(plan: &Plan, task: u32) -> Option<TaskType> {
+    plan.tasks.get(task as usize).map(|t| match &t.kind {
+        TaskKind::Worker(task_type) => task_type.clone(),
+    })
+}
+
+fn error_view(state: &RunState, plan: &Plan, failure: u32) -> Option<ErrorView> {
+    let f = state.failures.get(failure as usize)?;
+    Some(ErrorView {
+        code: f.code.clone(),
+        message: f.message.clone(),
+        task: f.task.and_then(|t| task_path(plan, t)),
+        attempt: f.attempt,
+    })
+}
+
+/// A run without its tasks and values, for lists and acknowledgements.
+pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
+    RunView {
+        id: state.id.clone(),
+        workflow: state.workflow.clone(),
+        version: state.version,
+        try_number: state.try_number,
+        status: state.status,
+        input: ValueView::default(),
+        output: ValueView::default(),
+        error: state.error.and_then(|f| error_view(state, plan, f)),
+        tags: state.tags.clone(),
+        priority: state.priority,
+        created_at: state.created_at,
+        started_at: state.started_at,
+        ended_at: state.ended_at,
+        tasks: Vec::new(),
+        tasks_cursor: None,
+    }
+}
+
+/// A run with the first page of its tasks.
+pub(crate) async fn run(inner: &Inner, state: &RunState) -> Result<RunView, AppError> {
+    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let mut view = head(state, &plan);
+    let (tasks, at_hand, next) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
+    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
+    view.output = budget.value(&state.output, &ValueAddress::Output);
+    view.input = budget.value(&state.input, &ValueAddress::Input);
+    view.tasks = task_views(state, &plan, 0, tasks, &mut budget);
+    view.tasks_cursor = next;
+    Ok(view)
+}
+
+/// Up to `limit` tasks of a run from the index `from` on.
+pub(crate) async fn tasks(
+    inner: &Inner,
+    state: &RunState,
+    from: usize,
+    limit: usize,
+) -> Result<Page<TaskView>, AppError> {
+    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let (tasks, at_hand, next_cursor) = page(inner, state, from, limit, &[]).await?;
+    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
+    Ok(Page { items: task_views(state, &plan, from, tasks, &mut budget), next_cursor })
+}
+
+/// Some tasks, the values they and `also` need, and where the next ones begin.
+async fn page<'a>(
+    inner: &Inner,
+    state: &'a RunState,
+    from: usize,
+    limit: usize,
+    also: &[&'a Payload],
+) -> Result<(&'a [TaskState], AtHand, Option<String>), AppError> {
+    let end = from.saturating_add(limit).min(state.tasks.len());
+    let tasks = state.tasks.get(from..end).unwrap_or_default();
+    let of_tasks = tasks.iter().flat_map(|t| {
+        let output = match &t.phase {
+            TaskPhase::Completed { output } => Some(output),
+            _ => None,
+        };
+        std::iter::once(&t.input).chain(output)
+    });
+    let wanted = fields_of(also.iter().copied().chain(of_tasks));
+    let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, wanted).await?;
+    Ok((tasks, at_hand, (end < state.tasks.len()).then(|| end.to_string())))
+}
+
+fn task_views(
+    state: &RunState,
+    plan: &Plan,
+    from: usize,
+    tasks: &[TaskState],
+    budget: &mut Budget<'_>,
+) -> Vec<TaskView> {
+    let numbered = tasks.iter().enumerate().map(|(n, task)| ((from + n) as u32, task));
+    numbered
+        .filter_map(|(index, task)| {
+            Some(task_view(state, plan, index, task_path(plan, index)?, task, budget))
+        })
+        .collect()
+}
+
+fn task_view(
+    state: &RunState,
+    plan: &Plan,
+    index: u32,
+    path: TaskPath,
+    task: &TaskState,
+    budget: &mut Budget<'_>,
+) -> TaskView {
+    let output = match &task.phase {
+        TaskPhase::Completed { output } => budget.value(output, &ValueAddress::TaskOutput(path.clone())),
+        _ => ValueView::default(),
+    };
+    let error = match &task.phase {
+        TaskPhase::Failed { failure } | TaskPhase::TimedOut { failure } => error_view(state, plan, *failure),
+        _ => None,
+    };
+    let attempts = history::attempts(state, index)
+        .into_iter()
+        .map(|a| AttemptView {
+            number: a.number,
+            status: a.status,
+            worker: a.worker.and_then(|w| state.workers.get(w as usize).cloned()),
+            input: budget.value(&task.input, &ValueAddress::AttemptInput(path.clone(), a.number)),
+            queued_at: Some(a.queued_at),
+            started_at: a.started_at,
+            ended_at: a.ended_at,
+            error: a.error.and_then(|f| error_view(state, plan, f)),
+        })
+        .collect();
+    TaskView {
+        task: path,
+        task_type: task_type(plan, index),
+        status: task.phase.name(),
+        output,
+        error,
+        attempts,
+    }
+}
+
+/// One value of a run, as JSON text; none if there is no such value.
+pub(crate) async fn value(
+    inner: &Inner,
+    state: &RunState,
+    address: &ValueAddress,
+) -> Result<Option<Bytes>, AppError> {
+    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let task = |path: &TaskPath| state.tasks.get(plan.index_of(path.as_str())? as usize);
+    let payload = match address {
+        ValueAddress::Input => Some(&state.input),
+        ValueAddress::Output => Some(&state.output),
+        ValueAddress::TaskOutput(path) => task(path).and_then(|t| match &t.phase {
+            TaskPhase::Completed { output } => Some(output),
+            _ => None,
+        }),
+        ValueAddress::AttemptInput(path, n) => task(path).filter(|t| *n <= t.attempt).map(|t| &t.input),
+    };
+    let Some(payload) = payload else { return Ok(None) };
+    let at_hand =
+        fetch(inner, inner.partition_of(&state.id), &state.id, fields_of(std::iter::once(payload))).await?;
+    Ok(Some(text_of(payload, &at_hand)))
+}
+
+fn event_output<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Payload> {
+    match entry.kind {
+        EventKind::RunCompleted => Some(&state.output),
+        EventKind::TaskCompleted => match &state.tasks.get(entry.task? as usize)?.phase {
+            TaskPhase::Completed { output } => Some(output),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> EventView {
+    let of_task = entry.task.is_some();
+    EventView {
+        cursor: String::new(),
+        kind: entry.kind,
+        time: entry.time,
+        run: state.id.clone(),
+        tags: state.tags.clone(),
+        deleted: false,
+        workflow: Some((state.workflow.clone(), state.version)),
+        task: entry.task.and_then(|t| task_path(plan, t)),
+        task_type: entry.task.and_then(|t| task_type(plan, t)),
+        attempt: (of_task && entry.attempt > 0).then_some(entry.attempt),
+        delivery: (entry.delivery > 1).then_some(entry.delivery),
+        worker: entry.worker.and_then(|w| state.workers.get(w as usize).cloned()),
+        output: event_output(state, entry).map(|p| ValueView::Json(text_of(p, at_hand))),
+        error: entry.error.and_then(|f| error_view(state, plan, f)),
+    }
+}
+
+/// A page of one run's events.
+#[derive(Debug)]
+pub(crate) struct RunPage {
+    pub(crate) tag: u64,
+    pub(crate) events: Vec<EventView>,
+    pub(crate) count: usize,
+    /// Events behind this page.
+    pub(crate) more: usize,
+    /// The run has ended.
+    pub(crate) ended: bool,
+}
+
+/// Up to `max` events of a run from ordinal `next` on; none if there is no such run.
+pub(crate) async fn run_events(
+    inner: &Inner,
+    run: &RunId,
+    next: u32,
+    max: usize,
+) -> Result<Option<RunPage>, AppError> {
+    let Some(state) = super::runs::read(inner, run).await? else { return Ok(None) };
+    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let entries = state.log.get(next as usize..).unwrap_or_default();
+    let page = &entries[..entries.len().min(max)];
+    let wanted = fields_of(page.iter().filter_map(|e| event_output(&state, e)));
+    let at_hand = fetch(inner, inner.partition_of(run), run, wanted).await?;
+    let events: Vec<_> = page.iter().map(|e| event(&state, &plan, e, &at_hand)).collect();
+    Ok(Some(RunPage {
+        tag: run_tag(run, state.created_at.0),
+        count: events.len(),
+        more: entries.len() - page.len(),
+        events,
+        ended: state.status.is_terminal(),
+    }))
+}
+
+/// Entries of the event streams, rendered. Runs that several entries speak of are read once.
+pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Vec<Rendered>, AppError> {
+    let noted: Vec<_> = entries.iter().map(super::feeds::notes).collect();
+    let mut keys: Vec<(Partition, RunId)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (entry, notes) in entries.iter().zip(&noted) {
+        for note in notes {
+            if seen.insert(note.run.clone()) {
+                keys.push((entry.partition, note.run.clone()));
+            }
+        }
+    }
+    let records = inner.store.load(&keys).await.map_err(store_error)?;
+    let mut runs: BTreeMap<RunId, (RunState, Arc<Plan>, AtHand)> = BTreeMap::new();
+    for ((partition, run), record) in keys.into_iter().zip(records) {
+        let Some(record) = record else { continue };
+        let state = decode(&record)?;
+        let plan = inner.plans.get(&state.workflow, state.version).await?;
+        let told = noted.iter().flatten().filter(|n| n.run == run);
+        let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
+        let at_hand = fetch(inner, partition, &run, wanted).await?;
+        runs.insert(run, (state, plan, at_hand));
+    }
+    let rendered = entries.iter().zip(noted).map(|(entry, notes)| {
+        let mut events = Vec::new();
+        for note in notes {
+            match runs.get(&note.run) {
+                Some((state, plan, at_hand)) if told_of(state, &note).len() == note.kinds.len() => {
+                    events.extend(told_of(state, &note).iter().map(|e| event(state, plan, e, at_hand)));
+                }
+                // Deleted meanwhile, or begun anew under the same id.
+                _ => events.extend(note.kinds.iter().map(|kind| deleted(&note.run, *kind, entry.position.0))),
+            }
+        }
+        Rendered { partition: entry.partition, position: entry.position, events }
+    });
+    Ok(rendered.collect())
+}
+
+fn told_of<'a>(state: &'a RunState, note: &crate::model::commit::EventNote) -> &'a [LogEntry] {
+    let first = note.first as usize;
+    state.log.get(first..first + note.kinds.len()).unwrap_or_default()
+}
+
+fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {
+    EventView {
+        cursor: String::new(),
+        kind,
+        time: Timestamp::from_millis(i64::try_from(ms).unwrap_or(i64::MAX)),
+        run: run.clone(),
+        tags: BTreeMap::new(),
+        deleted: true,
+        workflow: None,
+        task: None,
+        task_type: None,
+        attempt: None,
+        delivery: None,
+        worker: None,
+        output: None,
+        error: None,
+    }
+}
+
+/// [`entries`], asked until there is an answer: the live tail must not skip any.
+pub(crate) async fn entries_until_done(inner: &Inner, list: &[StreamEntry]) -> Vec<Rendered> {
+    loop {
+        match entries(inner, list).await {
+            Ok(rendered) => return rendered,
+            Err(error) => {
+                tracing::warn!(%error, "events cannot be rendered; trying again");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Use cases on runs.
+
+use super::error::{no_run, refusal, stopping, store_error, too_slow};
+use super::hub::watch_run;
+use super::inner::Inner;
+use super::lane::envelope::{Answer, Ask, Envelope, Reply};
+use super::render;
+use super::view::{Page, RunFilter, RunView, StartRequest, Started, TaskView, ValueAddress};
+use super::{App, AppError};
+use crate::model::command::{Command, Outcome, Start};
+use crate::model::error::{ErrorCode, Fault};
+use crate::model::ids::{Partition, RunId};
+use crate::model::json;
+use crate::model::payload::PAYLOAD_MAX;
+use crate::model::run::RunState;
+use crate::model::time::{Span, Timestamp};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// The longest a call waits for a run to end.
+const WAIT_MAX: Span = Span::secs(60);
+/// Runs that one list call looks at.
+const LIST_LOOKS: usize = 2_000;
+
+/// A run as the store has it.
+pub(crate) async fn read(inner: &Inner, id: &RunId) -> Result<Option<RunState>, AppError> {
+    let found = inner.store.load(&[(inner.partition_of(id), id.clone())]).await.map_err(store_error)?;
+    found.into_iter().next().flatten().map(|b| render::decode(&b)).transpose()
+}
+
+/// Sends a command to its run and waits for the confirmed answer.
+pub(crate) async fn ask(inner: &Inner, run: &RunId, command: Command) -> Result<Answer, AppError> {
+    let (tx, rx) = oneshot::channel();
+    let envelope = Envelope {
+        partition: inner.partition_of(run),
+        run: run.clone(),
+        ask: Ask::Command(command),
+        reply: Reply::Once(tx),
+    };
+    let call = async {
+        inner.send(envelope).await?;
+        rx.await.map_err(|_| stopping())?
+    };
+    tokio::time::timeout(inner.options.call_timeout.to_std(), call).await.map_err(|_| too_slow())?
+}
+
+/// A start, without the view: for streams of many.
+pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer, bool), AppError> {
+    if inner.draining.is_cancelled() {
+        return Err(stopping());
+    }
+    let input = checked(&request.input, "input")?;
+    let version = match request.version {
+        Some(version) => version,
+        None => inner.plans.newest(&request.workflow).await?,
+    };
+    let plan = inner.plans.get(&request.workflow, version).await?;
+    if let Some(schema) = &plan.input_schema {
+        let faults = schema.check(input.as_deref().unwrap_or(b"null"));
+        if !faults.is_empty() {
+            return Err(AppError::with_faults(
+                ErrorCode::InvalidInput,
+                format!("the input does not match the schema of workflow {:?}", request.workflow),
+                faults,
+            ));
+        }
+    }
+    if request.priority.is_some_and(|p| !(-100..=100).contains(&p)) {
+        return Err(AppError::new(ErrorCode::InvalidRequest, "priority must be from -100 to 100"));
+    }
+    let id = match &request.id {
+        Some(id) => id.clone(),
+        None => RunId::generate(inner.clock.now(), inner.options.entropy.next()),
+    };
+    // A generated id cannot have been asked for before: its digest is never compared.
+    let digest = if request.id.is_some() { start_digest(request, input.as_ref())? } else { [0; 16] };
+    let command = Command::Start(Start {
+        id: id.clone(),
+        workflow: request.workflow.clone(),
+        version,
+        digest,
+        input,
+        tags: request.tags.clone(),
+        priority: request.priority,
+    });
+    let answer = ask(inner, &id, command).await?;
+    let created = match &answer.outcome {
+        Ok(Outcome::Exists) if request.reject_existing => {
+            return Err(AppError::new(
+                ErrorCode::RunIdTaken,
+                format!("run {id:?} exists, and the request said on_conflict: reject"),
+            ));
+        }
+        Ok(Outcome::Exists) => false,
+        Ok(_) => true,
+        Err(r) => return Err(refusal(r, &id)),
+    };
+    Ok((id, answer, created))
+}
+
+/// JSON text within the limits; empty and `null` are none.
+pub(crate) fn checked(text: &Bytes, what: &str) -> Result<Option<Bytes>, AppError> {
+    if text.len() > PAYLOAD_MAX {
+        return Err(AppError::new(
+            ErrorCode::TooLarge,
+            format!("{what} has {} bytes; at most {PAYLOAD_MAX} are taken", text.len()),
+        ));
+    }
+    if text.is_empty() || &text[..] == b"null" {
+        return Ok(None);
+    }
+    json::check(text).map_err(|m| {
+        let fault = Fault { path: what.to_owned(), line: None, message: m.clone() };
+        AppError::with_faults(
+            ErrorCode::InvalidRequest,
+            format!("{what} is not valid JSON: {m}"),
+            vec![fault],
+        )
+    })?;
+    Ok(Some(text.clone()))
+}
+
+fn start_digest(request: &StartRequest, input: Option<&Bytes>) -> Result<[u8; 16], AppError> {
+    let canonical = json::canonical(input.map_or(&b"null"[..], |b| b))
+        .map_err(|m| AppError::new(ErrorCode::InvalidRequest, format!("input: {m}")))?;
+    let version = request.version.map(|v| v.to_string()).unwrap_or_default();
+    Ok(json::digest(&[request.workflow.as_str().as_bytes(), version.as_bytes(), &canonical]))
+}
+
+impl App {
+    /// Starts a run; with an id, at most once.
+    pub async fn start(&self, request: StartRequest) -> Result<Started, AppError> {
+        let (id, answer, created) = start(&self.inner, &request).await?;
+        let run = match (request.wait, answer.state) {
+            (None, Some(state)) => render::run(&self.inner, &state).await?,
+            (wait, _) => self.run(&id, wait).await?,
+        };
+        Ok(Started { run, created })
+    }
+
+    /// Starts a run and tells only its id and whether this call made it.
+    pub async fn start_quietly(&self, request: StartRequest) -> Result<(RunId, bool), AppError> {
+        start(&self.inner, &request).await.map(|(id, _, created)| (id, created))
+    }
+
+    /// A run, read from the store. With `wait` (at most 60 s), answers when it has ended or the time is up.
+    pub async fn run(&self, id: &RunId, wait: Option<Span>) -> Result<RunView, AppError> {
+        let Some(wait) = wait else {
+            let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
+            return render::run(&self.inner, &state).await;
+        };
+        let until = Instant::now() + wait.min(WAIT_MAX).to_std();
+        let mut watch = watch_run(&self.inner, id);
+        loop {
+            let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
+            if state.status.is_terminal() || Instant::now() >= until || self.inner.draining.is_cancelled() {
+                return render::run(&self.inner, &state).await;
+            }
+            let draining = self.inner.draining.clone();
+            tokio::select! {
+                biased;
+                () = draining.cancelled() => {}
+                () = watch.changed() => {}
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
+    }
+
+    /// The tasks of a run in document order, page by page; `cursor` as in [`RunView::tasks_cursor`].
+    pub async fn tasks(
+        &self,
+        id: &RunId,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Page<TaskView>, AppError> {
+        let from = match cursor {
+            None => 0,
+            Some(text) => text.parse().map_err(|_| {
+                AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out")
+            })?,
+        };
+        let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
+        render::tasks(&self.inner, &state, from, limit.clamp(1, 500) as usize).await
+    }
+
+    /// One value of a run as JSON text: what [`super::view::ValueView::Ref`] points at.
+    pub async fn value(&self, id: &RunId, address: &ValueAddress) -> Result<Bytes, AppError> {
+        let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
+        render::value(&self.inner, &state, address)
+            .await?
+            .ok_or_else(|| AppError::new(ErrorCode::NotFound, format!("run {id:?} has no value {address}")))
+    }
+
+    /// Runs, newest first. Looks at a bounded number per call; an empty page with a cursor means: go on.
+    pub async fn runs(
+        &self,
+        filter: RunFilter,
+        limit: u32,
+        cursor: Option<&str>,
+    ) -> Result<Page<RunView>, AppError> {
+        let limit = limit.clamp(1, 500) as usize;
+        let mut before = cursor.map(parse_cursor).transpose()?;
+        if let Some(until) = filter.until {
+            let bound =
+                (until, RunId::new("0").map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?);
+            before = Some(before.map_or(bound.clone(), |b| b.min(bound)));
+        }
+        let mut items = Vec::new();
+        let mut looked = 0;
+        loop {
+            let page = self.newest_before(before.as_ref(), (limit - items.len()).max(50)).await?;
+            let exhausted = page.is_empty();
+            let keys: Vec<(Partition, RunId)> =
+                page.iter().map(|(_, r)| (self.inner.partition_of(r), r.clone())).collect();
+            let records = self.inner.store.load(&keys).await.map_err(store_error)?;
+            for ((created, run), record) in page.into_iter().zip(records) {
+                if filter.since.is_some_and(|since| created < since) {
+                    return Ok(Page { items, next_cursor: None });
+                }
+                looked += 1;
+                before = Some((created, run));
+                let Some(record) = record else { continue };
+                let state = render::decode(&record)?;
+                if matches(&filter, &state) {
+                    let plan = self.inner.plans.get(&state.workflow, state.version).await?;
+                    items.push(render::head(&state, &plan));
+                }
+                if items.len() == limit {
+                    break;
+                }
+            }
+            if exhausted {
+                return Ok(Page { items, next_cursor: None });
+            }
+            if items.len() >= limit || looked >= LIST_LOOKS {
+                let next_cursor = before.map(|(t, r)| format!("{}.{r}", t.0));
+                return Ok(Page { items, next_cursor });
+            }
+        }
+    }
+
+    /// The newest runs before a point, over all partitions.
+    async fn newest_before(
+        &self,
+        before: Option<&(Timestamp, RunId)>,
+        max: usize,
+    ) -> Result<Vec<(Timestamp, RunId)>, AppError> {
+        let lists = self.inner.partitions().into_iter().map(|p| {
+            let before = before.cloned();
+            let inner = Arc::clone(&self.inner);
+            async move { inner.store.list(p, before, max as u32).await }
+        });
+        let lists = futures::future::try_join_all(lists).await.map_err(store_error)?;
+        let mut all: Vec<_> = lists.into_iter().flatten().collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.truncate(max);
+        Ok(all)
+    }
+
+    /// Ends a run as cancelled.
+    pub async fn cancel(&self, id: &RunId, force: bool) -> Result<RunView, AppError> {
+        let answer = ask(&self.inner, id, Command::Cancel { force }).await?;
+        answer.outcome.map_err(|r| refusal(&r, id))?;
+        match answer.state {
+            Some(state) => render::run(&self.inner, &state).await,
+            None => self.run(id, None).await,
+        }
+    }
+
+    /// Forgets an ended run.
+    pub async fn delete(&self, id: &RunId) -> Result<(), AppError> {
+        let answer = ask(&self.inner, id, Command::Delete { expired: false }).await?;
+        answer.outcome.map(drop).map_err(|r| refusal(&r, id))
+    }
+}
+
+fn parse_cursor(text: &str) -> Result<(Timestamp, RunId), AppError> {
+    text.split_once('.')
+        .and_then(|(t, r)| Some((Timestamp(t.parse().ok()?), RunId::new(r).ok()?)))
+        .ok_or_else(|| AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out"))
+}
+
+fn matches(filter: &RunFilter, state: &RunState) -> bool {
+    filter.workflow.as_ref().is_none_or(|w| *w == state.workflow)
+        && filter.status.is_none_or(|s| s == state.status)
+        && filter.until.is_none_or(|t| state.created_at < t)
+        && filter.tags.iter().all(|(k, v)| state.tags.get(k) == Some(v))
+}

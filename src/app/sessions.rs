@@ -1,0 +1,435 @@
+//! Worker streams: what a worker says becomes commands; what it is told comes from its outbox.
+//!
+//! A session outlives its stream: its record in the store keeps the lease, and a `Hello` with its id takes it
+//! over on any server under the next epoch. A server acts for a session only under the epoch it holds.
+
+use super::error::{stopping, store_error, too_slow};
+use super::inner::Inner;
+use super::lane::envelope::{Ask, Envelope, Reply};
+use super::{App, AppError, runs};
+use crate::dispatch::message::{
+    AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
+};
+use crate::dispatch::{Outbox, SessionKey};
+use crate::model::command::{AttemptKey, Command, Outcome, RejectedValue, ReportedFailure};
+use crate::model::error::ErrorCode;
+use crate::model::ids::{Partition, SessionId};
+use crate::model::json;
+use crate::model::payload::PAYLOAD_MAX;
+use crate::model::run::TaskPhase;
+use crate::model::time::{LeaseTime, Span};
+use crate::model::token::TaskToken;
+use crate::store::SessionRecord;
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// Tokens that one `Hello` may bring.
+const TOKENS_MAX: usize = 100_000;
+/// Records read at once in a review.
+const REVIEW_MAX: usize = 256;
+/// Characters of a worker's label that are kept.
+const LABEL_MAX: usize = 128;
+
+/// One worker stream: give it what the worker says, take from it what to tell the worker.
+/// Dropping it means that the stream broke; the lease outlives it.
+#[derive(Debug)]
+pub struct WorkerStream {
+    inner: Arc<Inner>,
+    key: SessionKey,
+    outbox: Arc<Outbox>,
+}
+
+impl Drop for WorkerStream {
+    fn drop(&mut self) {
+        self.inner.dispatcher.lock().detach(self.key);
+    }
+}
+
+/// A label within bounds, control characters made visible.
+pub(crate) fn label(text: &str) -> String {
+    let clean: String =
+        text.chars().take(LABEL_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if clean.is_empty() { "worker".to_owned() } else { clean }
+}
+
+fn attempt_of(token: TaskToken) -> (Partition, crate::model::ids::RunId, AttemptKey) {
+    let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
+    (token.partition, token.run, attempt)
+}
+
+/// A token of ours, or none: of no run of this store.
+pub(crate) fn own_token(inner: &Inner, text: &str) -> Option<TaskToken> {
+    TaskToken::decode(text).filter(|t| inner.partition_of(&t.run) == t.partition)
+}
+
+/// The command that a result becomes.
+pub(crate) fn result_command(attempt: AttemptKey, outcome: TaskOutcome) -> Command {
+    match outcome {
+        TaskOutcome::Completed(output) => Command::Complete { attempt, output: check_output(output) },
+        TaskOutcome::Failed(failure) => Command::Fail { attempt, failure: bounded(failure) },
+        TaskOutcome::Released => Command::Release { attempt },
+    }
+}
+
+fn check_output(output: Bytes) -> Result<Bytes, RejectedValue> {
+    if output.len() > PAYLOAD_MAX {
+        let message = format!("output has {} bytes; at most {PAYLOAD_MAX} are taken", output.len());
+        return Err(RejectedValue { code: "output_too_large", message });
+    }
+    if output.is_empty() {
+        return Ok(Bytes::from_static(b"null"));
+    }
+    match json::check(&output) {
+        Ok(()) => Ok(output),
+        Err(m) => {
+            Err(RejectedValue { code: "invalid_output", message: format!("output is not valid JSON: {m}") })
+        }
+    }
+}
+
+fn cut(text: &mut String, max: usize) {
+    if text.len() > max {
+        let mut end = max;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+    }
+}
+
+fn bounded(mut failure: ReportedFailure) -> ReportedFailure {
+    cut(&mut failure.code, 128);
+    cut(&mut failure.message, 4_096);
+    if failure.code.is_empty() {
+        "failed".clone_into(&mut failure.code);
+    }
+    failure
+}
+
+impl WorkerStream {
+    /// What the worker said. Err ends the stream with that error.
+    pub async fn receive(&self, message: FromWorker) -> Result<(), AppError> {
+        self.inner.dispatcher.lock().heard(self.key, Instant::now());
+        match message {
+            FromWorker::Credit(subscription) => {
+                let mut dispatcher = self.inner.dispatcher.lock();
+                if let Some(effective) = dispatcher.set_credit(self.key, &subscription) {
+                    self.outbox.credit_ack(effective);
+                }
+                drop(dispatcher);
+                self.inner.feed.notify_one();
+            }
+            FromWorker::Ack(tokens) => self.inner.dispatcher.lock().ack(self.key, &tokens),
+            FromWorker::Results(results) => {
+                for result in results {
+                    self.result(result).await?;
+                }
+            }
+            FromWorker::Heartbeat(beats) => {
+                for (token, _progress) in beats {
+                    if let Some(token) = own_token(&self.inner, &token) {
+                        let (partition, run, attempt) = attempt_of(token);
+                        let ask = Ask::Command(Command::Heartbeat { attempt, extend_claim: None });
+                        self.inner.send(Envelope { partition, run, ask, reply: Reply::None }).await?;
+                    }
+                }
+            }
+            FromWorker::Pong => {}
+            FromWorker::Drain => self.inner.dispatcher.lock().drain(self.key),
+        }
+        Ok(())
+    }
+
+    async fn result(&self, result: TaskResult) -> Result<(), AppError> {
+        let Some(token) = own_token(&self.inner, &result.token) else {
+            let ack = ResultAck {
+                token: result.token,
+                status: AckStatus::Unknown,
+                message: "this token is none that Downbeat gave out".to_owned(),
+            };
+            self.inner.dispatcher.lock().acknowledge(self.key, ack);
+            return Ok(());
+        };
+        let (partition, run, attempt) = attempt_of(token);
+        let ask = Ask::Command(result_command(attempt, result.outcome));
+        let reply = Reply::Result { session: self.key, token: result.token };
+        self.inner.send(Envelope { partition, run, ask, reply }).await
+    }
+
+    /// The next thing to tell the worker; waits. `None`: the stream is over (session taken over, lease passed, or
+    /// the server stops). Cancel safe.
+    pub async fn next(&mut self) -> Option<ToWorker> {
+        self.outbox.next().await
+    }
+
+    /// The next thing to tell the worker, if there is one now. `Some(None)`: over.
+    pub fn try_next(&mut self) -> Option<Option<ToWorker>> {
+        self.outbox.try_next()
+    }
+}
+
+impl App {
+    /// Opens a worker session, or resumes one. The first message of the stream is `Welcome`.
+    pub async fn connect(&self, hello: Hello) -> Result<WorkerStream, AppError> {
+        let inner = &self.inner;
+        if inner.draining.is_cancelled() {
+            return Err(stopping());
+        }
+        if hello.tokens.len() > TOKENS_MAX {
+            return Err(AppError::new(
+                ErrorCode::TooLarge,
+                format!("at most {TOKENS_MAX} tokens in one Hello"),
+            ));
+        }
+        let opened = open_session(inner, &hello);
+        let (id, epoch) = tokio::time::timeout(inner.options.call_timeout.to_std(), opened)
+            .await
+            .map_err(|_| too_slow())??;
+        let label = label(&hello.label);
+        // What an older stream here held and the worker does not name never reached it: back to the queues.
+        let orphans = take_over(inner, &id, &hello.tokens);
+        let (key, outbox) = inner.dispatcher.lock().open(
+            Some((id.clone(), epoch)),
+            label.into(),
+            // Adopted work counts before anything is assigned: credit follows the tokens.
+            &[],
+            None,
+            Instant::now(),
+        );
+        let stream = WorkerStream { inner: Arc::clone(inner), key, outbox };
+        let valid = adopt(inner, key, &id, epoch, &hello.tokens).await?;
+        let mut effective = Vec::new();
+        {
+            let mut dispatcher = inner.dispatcher.lock();
+            for s in &hello.subscriptions {
+                effective.extend(dispatcher.set_credit(key, s));
+            }
+        }
+        stream.outbox.welcome(Welcome {
+            session: id,
+            lease: inner.options.lease,
+            ack_within: inner.options.ack_within,
+            ping_every: inner.options.ping_every,
+            subscriptions: effective,
+            valid,
+        });
+        for token in orphans {
+            undelivered(inner, &token).await;
+        }
+        inner.feed.notify_one();
+        Ok(stream)
+    }
+}
+
+/// Tokens of an older stream of this session on this server that the worker does not name.
+fn take_over(inner: &Inner, id: &SessionId, tokens: &[String]) -> Vec<String> {
+    let mut dispatcher = inner.dispatcher.lock();
+    let Some(old) = dispatcher.key_of(id) else { return Vec::new() };
+    let named: std::collections::HashSet<&str> = tokens.iter().map(String::as_str).collect();
+    let held = dispatcher.tokens(old);
+    dispatcher.close(old);
+    held.into_iter().filter(|t| !named.contains(t.as_str())).collect()
+}
+
+/// Returns an assignment that never reached its worker.
+pub(crate) async fn undelivered(inner: &Inner, token: &str) {
+    if let Some(token) = own_token(inner, token) {
+        let (partition, run, attempt) = attempt_of(token);
+        let ask = Ask::Command(Command::Undelivered { attempt });
+        drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
+    }
+}
+
+/// Keeps an acknowledgement.
+pub(crate) async fn keep_ack(inner: &Inner, token: &str) {
+    if let Some(token) = own_token(inner, token) {
+        let (partition, run, attempt) = attempt_of(token);
+        let ask = Ask::Command(Command::Acked { attempt });
+        drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
+    }
+}
+
+/// The session's id and epoch after taking it over, or those of a new one.
+async fn open_session(inner: &Inner, hello: &Hello) -> Result<(SessionId, u32), AppError> {
+    let record = |epoch| SessionRecord {
+        epoch,
+        label: label(&hello.label),
+        owner: inner.boot,
+        deadline: LeaseTime::default(),
+        lease_now: LeaseTime::default(),
+    };
+    if let Some(id) =
+        hello.resume.as_ref().filter(|id| id.partition().is_some_and(|p| p.0 < inner.layout.partitions))
+    {
+        // A few tries: another stream of the same worker may race us, and the last one is to win.
+        for _ in 0..8 {
+            let found = inner.store.sessions(std::slice::from_ref(id)).await.map_err(store_error)?;
+            let Some(Some(there)) = found.into_iter().next() else { break };
+            if there.deadline <= there.lease_now {
+                break;
+            }
+            let epoch = there.epoch + 1;
+            let lease = inner.options.lease;
+            if inner
+                .store
+                .put_session(id, &record(epoch), Some(there.epoch), lease)
+                .await
+                .map_err(store_error)?
+            {
+                return Ok((id.clone(), epoch));
+            }
+        }
+    }
+    let random = inner.options.entropy.next();
+    let home = Partition((random >> 64) as u16 % inner.layout.partitions.max(1));
+    let id = SessionId::generate(home, inner.options.entropy.next());
+    let made =
+        inner.store.put_session(&id, &record(1), None, inner.options.lease).await.map_err(store_error)?;
+    if !made {
+        return Err(AppError::new(ErrorCode::Internal, "a fresh session id was taken"));
+    }
+    Ok((id, 1))
+}
+
+/// Moves the attempts that a resumed worker still holds under its new epoch. Returns those that are its own.
+async fn adopt(
+    inner: &Arc<Inner>,
+    key: SessionKey,
+    id: &SessionId,
+    epoch: u32,
+    tokens: &[String],
+) -> Result<Vec<String>, AppError> {
+    let asks = tokens.iter().filter_map(|text| Some((text, own_token(inner, text)?))).map(
+        |(text, token)| async move {
+            let (_, run, attempt) = attempt_of(token);
+            let path = attempt.path.clone();
+            let command = Command::Adopt { attempt, session: id.clone(), epoch };
+            let answer = runs::ask(inner, &run, command).await?;
+            let held = matches!(answer.outcome, Ok(Outcome::Accepted | Outcome::Held));
+            let task_type = match (&answer.state, held) {
+                (Some(state), true) => {
+                    let plan = inner.plans.get(&state.workflow, state.version).await?;
+                    plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).map(|t| {
+                        match &t.kind {
+                            crate::model::plan::TaskKind::Worker(t) => t.clone(),
+                        }
+                    })
+                }
+                _ => None,
+            };
+            Ok::<_, AppError>(task_type.map(|t| (text.clone(), t)))
+        },
+    );
+    let mut valid = Vec::new();
+    for found in futures::future::join_all(asks).await {
+        if let Some((token, task_type)) = found? {
+            inner.dispatcher.lock().adopt(key, token.clone(), task_type, Instant::now());
+            valid.push(token);
+        }
+    }
+    Ok(valid)
+}
+
+/// Pings, renews and ends sessions, and looks after acknowledgements, until the server stops.
+pub(crate) async fn run_keeper(inner: Arc<Inner>) {
+    let stopping = inner.stopping.clone();
+    let keep = async {
+        let every = (inner.options.ack_within.to_std() / 8).max(std::time::Duration::from_millis(10));
+        let mut beat = tokio::time::interval(every);
+        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut pinged = Instant::now();
+        let mut renewed = Instant::now();
+        let ping_every = inner.options.ping_every.to_std();
+        loop {
+            beat.tick().await;
+            let now = Instant::now();
+            let work = inner.dispatcher.lock().check_acks(now, inner.options.ack_within);
+            for token in &work.keep {
+                keep_ack(&inner, token).await;
+            }
+            for token in &work.lost {
+                tracing::info!("an assignment was not acknowledged and goes back to its queue");
+                undelivered(&inner, token).await;
+            }
+            if now.duration_since(pinged) >= ping_every {
+                pinged = now;
+                inner.dispatcher.lock().ping_all();
+                review(&inner, now).await;
+            }
+            if now.duration_since(renewed) >= ping_every / 3 {
+                renewed = now;
+                renew(&inner, now).await;
+            }
+        }
+    };
+    let _stopped = stopping.run_until_cancelled(keep).await;
+}
+
+/// Looks whether what workers here have held for long is still theirs: another server may have cancelled the
+/// run or fenced the attempt, and only the one that did so told its own workers.
+async fn review(inner: &Inner, now: Instant) {
+    let flights = inner.dispatcher.lock().long_flights(now, inner.options.ack_within);
+    for some in flights.chunks(REVIEW_MAX) {
+        let tokens: Vec<_> = some.iter().filter_map(|(k, t)| Some((*k, t, own_token(inner, t)?))).collect();
+        let keys: Vec<_> = tokens.iter().map(|(_, _, t)| (t.partition, t.run.clone())).collect();
+        let records = match inner.store.load(&keys).await {
+            Ok(records) => records,
+            Err(error) => {
+                tracing::warn!(%error, "attempts in flight could not be reviewed; trying again");
+                return;
+            }
+        };
+        for ((key, text, token), record) in tokens.into_iter().zip(records) {
+            let state = record.as_ref().map(super::render::decode).transpose();
+            let Ok(state) = state else { continue };
+            let held = match &state {
+                None => false,
+                Some(state) => state.tasks.iter().any(
+                    |t| matches!(&t.phase, TaskPhase::Running { lease, .. } if lease.nonce == token.nonce),
+                ),
+            };
+            if !held {
+                inner.dispatcher.lock().withdraw(key, text);
+            }
+        }
+    }
+}
+
+/// Renews every session that was heard lately; closes those that are not ours any more.
+async fn renew(inner: &Inner, now: Instant) {
+    let lease = inner.options.lease.to_std();
+    let heard_within = inner.options.ping_every.to_std() * 3 / 2;
+    let mut by_home: std::collections::BTreeMap<Partition, Vec<(SessionKey, SessionId, u32)>> =
+        std::collections::BTreeMap::new();
+    let mut gone = Vec::new();
+    for (key, id, epoch, heard, detached) in inner.dispatcher.lock().sessions() {
+        let silent = now.duration_since(heard);
+        if silent > lease + Span::secs(2).to_std() {
+            gone.push(key);
+        } else if !detached
+            && silent <= heard_within
+            && let Some(home) = id.partition()
+        {
+            by_home.entry(home).or_default().push((key, id, epoch));
+        }
+    }
+    for (home, sessions) in by_home {
+        let asked: Vec<_> = sessions.iter().map(|(_, id, epoch)| (id.clone(), *epoch)).collect();
+        match inner.store.renew_sessions(home, &asked, inner.options.lease).await {
+            Ok(kept) => {
+                gone.extend(sessions.iter().zip(kept).filter(|(_, kept)| !kept).map(|((key, _, _), _)| *key));
+            }
+            Err(error) => tracing::warn!(%error, "worker sessions were not renewed; trying again"),
+        }
+    }
+    let mut dispatcher = inner.dispatcher.lock();
+    for key in gone {
+        dispatcher.close(key);
+    }
+}
+
+/// The subscription of a claim over HTTP.
+pub(crate) fn claim_subscriptions(types: &[crate::model::ids::TaskType], max: u32) -> Vec<Subscription> {
+    types.iter().map(|t| Subscription { task_type: t.clone(), credit: max }).collect()
+}

@@ -1,0 +1,84 @@
+//! Ticks the partitions: due wake-ups and retention become commands, clocks and queue heads are noted.
+//! Any server may tick any partition; a due run is claimed by moving its wake-up ahead, and a second look
+//! at it is harmless. Takes no input: it repairs whatever it finds due.
+
+use super::inner::Inner;
+use super::lane::envelope::{Ask, Envelope, Reply};
+use crate::model::command::Command;
+use crate::model::ids::Partition;
+use crate::store::{Hint, Ticked};
+use std::sync::Arc;
+use tokio::sync::broadcast;
+use tokio::time::MissedTickBehavior;
+
+/// Due runs taken from one partition at once.
+const DUE_MAX: u32 = 256;
+
+pub(crate) async fn run(inner: Arc<Inner>) {
+    let stopping = inner.stopping.clone();
+    let tick = async {
+        let partitions = inner.partitions();
+        let mut beat = tokio::time::interval(inner.options.tick_every.to_std());
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beat.tick().await;
+            while round(&inner, &partitions).await {}
+        }
+    };
+    let _stopped = stopping.run_until_cancelled(tick).await;
+}
+
+/// One tick of all partitions. True: there is more that is due.
+async fn round(inner: &Inner, partitions: &[Partition]) -> bool {
+    let ticks = match inner.store.tick(partitions, DUE_MAX).await {
+        Ok(ticks) => ticks,
+        Err(error) => {
+            tracing::warn!(%error, "partitions could not be ticked; trying again");
+            return false;
+        }
+    };
+    let mut more = false;
+    for (partition, tick) in partitions.iter().zip(ticks) {
+        more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
+        take(inner, *partition, tick).await;
+    }
+    more
+}
+
+async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
+    inner.clock.ticked(partition, tick.now, tick.lease_now);
+    if inner.queues.ticked(partition, &tick.heads) {
+        inner.feed.notify_one();
+    }
+    if tick.reclaimed > 0 {
+        tracing::info!(
+            partition = partition.0,
+            entries = tick.reclaimed,
+            "claims expired; their tasks wait again"
+        );
+    }
+    let due = tick.due.into_iter().map(|run| (run, Ask::Wake));
+    let expired = tick.expired.into_iter().map(|run| (run, Ask::Command(Command::Delete { expired: true })));
+    for (run, ask) in due.chain(expired) {
+        drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
+    }
+}
+
+/// Listens to hints of other servers.
+pub(crate) async fn run_hints(inner: Arc<Inner>) {
+    let stopping = inner.stopping.clone();
+    let mut hints = inner.store.hints();
+    let listen = async {
+        loop {
+            match hints.recv().await {
+                Ok(Hint::Queue(partition, task_type)) => {
+                    inner.queues.hinted(partition, &task_type);
+                    inner.feed.notify_one();
+                }
+                Ok(Hint::Events | Hint::Reconnected) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Err(broadcast::error::RecvError::Closed) => return,
+            }
+        }
+    };
+    let _stopped = stopping.run_until_cancelled(listen).await;
+}

@@ -1,0 +1,90 @@
+//! The composition root: settings → store → app → doors, and the same way back at the end.
+
+use super::{Failure, Outcome};
+use crate::api;
+use crate::app::{self, App};
+use crate::config::{self, Config};
+use crate::lifecycle::Lifecycle;
+use crate::model::time::Span;
+use crate::store::Store;
+use crate::store::embedded::{self, EmbeddedStore};
+use crate::store::redis::{self, RedisStore};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A server that listens.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// Where, with the port that was really bound.
+    pub(super) address: SocketAddr,
+    life: Lifecycle,
+    drain: Duration,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+/// Opens the store, starts the app, binds the port and serves until `life` ends.
+pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, Failure> {
+    let store = open(&config.store).await?;
+    let options = app::Options {
+        lease: span(config.workers.lease),
+        ack_within: span(config.workers.ack),
+        ping_every: span(config.workers.ping),
+        ..app::Options::default()
+    };
+    let app = App::launch(store, options).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let listener = TcpListener::bind(config.server.listen)
+        .await
+        .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
+    let address = listener.local_addr()?;
+    let drain = config.server.drain;
+    let doors = api::Options { grace: drain, ..api::Options::default() };
+    let router = api::router(app.clone(), doors.clone());
+    let own = life.clone();
+    let serving = life.spawn(async move {
+        let shutdown = async {
+            own.stopping().await;
+            app.drain(span(drain));
+        };
+        let served = api::serve(listener, router, doors, shutdown).await;
+        app.stop().await;
+        served
+    });
+    Ok(Server { address, life: life.clone(), drain, serving })
+}
+
+async fn open(settings: &config::Store) -> Result<Arc<dyn Store>, Failure> {
+    match settings {
+        config::Store::Redis { url } => {
+            let store = RedisStore::open(url, redis::Options::default()).await;
+            Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
+        }
+        config::Store::Embedded { data } => {
+            let store = EmbeddedStore::open(data, embedded::Options::default()).await;
+            Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
+        }
+    }
+}
+
+fn span(duration: Duration) -> Span {
+    Span(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX))
+}
+
+impl Server {
+    /// Waits for the end that `life` was asked for. What is still under way after the drain is dropped: whoever
+    /// asked for it finds the truth in the store.
+    pub(super) async fn ended(self) -> Outcome {
+        let Self { life, drain, serving, .. } = self;
+        if life.ended(drain + Duration::from_secs(1)).await {
+            return match serving.await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(e)) => Err(Failure::failed(format!("the server failed: {e}"))),
+                Err(e) => Err(Failure::failed(format!("this is a bug in downbeat: {e}"))),
+            };
+        }
+        serving.abort();
+        Err(Failure::failed("ended before everything under way was done"))
+    }
+}

@@ -1,0 +1,289 @@
+//! What a person reads: tables, times, colours; and where what nobody reads is kept meanwhile. With `--output json`, the server's JSON as it came.
+
+use super::Failure;
+use serde_json::Value;
+use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+/// How to print an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// Prints a line of what was asked for. A reader that went away (`| head`) is no failure.
+pub(super) fn line(text: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{text}");
+}
+
+/// Prints a value over several lines.
+pub(super) fn json(value: &Value) {
+    line(&serde_json::to_string_pretty(value).unwrap_or_default());
+}
+
+/// Tells what went wrong.
+pub(super) fn error(message: &str) {
+    let style = Style { on: colors(&std::io::stderr()) };
+    let _ = writeln!(std::io::stderr().lock(), "{} {message}", style.paint(RED, "error:"));
+}
+
+/// Tells something beside what was asked for.
+pub(super) fn note(message: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{message}");
+}
+
+/// Whether colours are wanted there.
+pub(super) fn colors(stream: &impl std::io::IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+}
+
+/// SGR codes.
+pub(super) const RED: &str = "31";
+pub(super) const GREEN: &str = "32";
+pub(super) const YELLOW: &str = "33";
+pub(super) const CYAN: &str = "36";
+pub(super) const DIM: &str = "2";
+pub(super) const BOLD: &str = "1";
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Style {
+    pub(super) on: bool,
+}
+
+impl Style {
+    /// The style of standard output.
+    pub(super) fn stdout() -> Self {
+        Self { on: colors(&std::io::stdout()) }
+    }
+
+    pub(super) fn paint(self, code: &str, text: &str) -> String {
+        if self.on { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// A status in its colour.
+    pub(super) fn status(self, status: &str) -> String {
+        self.paint(status_color(status), status)
+    }
+}
+
+pub(super) fn status_color(status: &str) -> &'static str {
+    match status {
+        "completed" => GREEN,
+        "failed" | "timed_out" => RED,
+        "running" | "queued" => CYAN,
+        "retrying" | "cancelled" | "waiting" | "paused" => YELLOW,
+        _ => DIM,
+    }
+}
+
+/// Rows under a heading, columns as wide as they need to be. Colours do not count as width.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Vec<(String, &'static str)>>,
+}
+
+impl Table {
+    pub(super) fn new(heading: &[&str]) -> Self {
+        Self { rows: vec![heading.iter().map(|h| ((*h).to_owned(), DIM)).collect()] }
+    }
+
+    /// Adds a row. A cell under the heading STATUS is coloured by its word.
+    pub(super) fn row(&mut self, cells: Vec<String>) {
+        let status = self.rows[0].iter().position(|(h, _)| h == "STATUS");
+        let colored = |(n, cell): (usize, String)| {
+            let color = if Some(n) == status { status_color(&cell) } else { "" };
+            (cell, color)
+        };
+        self.rows.push(cells.into_iter().enumerate().map(colored).collect());
+    }
+
+    pub(super) fn print(&self, style: Style) {
+        for text in self.lines(style) {
+            line(&text);
+        }
+    }
+
+    fn lines(&self, style: Style) -> Vec<String> {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width =
+            |n: usize| self.rows.iter().filter_map(|r| r.get(n)).map(|(c, _)| c.chars().count()).max();
+        let widths: Vec<_> = (0..columns).map(|n| width(n).unwrap_or(0)).collect();
+        let cell = |(n, (text, color)): (usize, &(String, &str))| {
+            let pad = " ".repeat(widths[n] - text.chars().count());
+            let text = if color.is_empty() { text.clone() } else { style.paint(color, text) };
+            format!("{text}{pad}")
+        };
+        let line = |row: &Vec<(String, &str)>| {
+            row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        };
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// Text at `key`; empty if there is none.
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The time of day of an RFC 3339 time, to the millisecond.
+pub(super) fn time_of_day(time: &str) -> String {
+    time.get(11..23).unwrap_or(time).to_owned()
+}
+
+/// Date and time of an RFC 3339 time, to the second.
+pub(super) fn date_time(time: &str) -> String {
+    time.get(..19).map_or_else(|| time.to_owned(), |t| t.replace('T', " "))
+}
+
+/// From one RFC 3339 time to another, for people; empty if one of them is missing.
+pub(super) fn took(from: &str, to: &str) -> String {
+    match (from.parse::<jiff::Timestamp>(), to.parse::<jiff::Timestamp>()) {
+        (Ok(from), Ok(to)) => micros(to.as_microsecond().saturating_sub(from.as_microsecond())),
+        _ => String::new(),
+    }
+}
+
+/// A length of time in microseconds, for people.
+pub(super) fn micros(us: i64) -> String {
+    let ms = us.max(0) as f64 / 1_000.0;
+    let secs = us.max(0) / 1_000_000;
+    match secs {
+        0 if ms < 10.0 => format!("{ms:.1} ms"),
+        0 => format!("{ms:.0} ms"),
+        1..60 => format!("{:.1} s", ms / 1_000.0),
+        60..3_600 => format!("{} m {:02} s", secs / 60, secs % 60),
+        _ => format!("{} h {:02} m", secs / 3_600, secs / 60 % 60),
+    }
+}
+
+/// A run with its tasks, for people.
+pub(super) fn run(run: &Value) {
+    let style = Style::stdout();
+    let field = |name: &str, value: String| {
+        if !value.is_empty() {
+            line(&format!("{} {value}", style.paint(DIM, &format!("{name:<9}"))));
+        }
+    };
+    field("run", style.paint(BOLD, text(run, "id")));
+    let version = run.get("version").map(Value::to_string).unwrap_or_default();
+    field("workflow", format!("{} (version {version})", text(run, "workflow")));
+    field("status", style.status(text(run, "status")));
+    field("created", date_time(text(run, "created_at")));
+    field("took", took(text(run, "started_at"), text(run, "ended_at")));
+    for key in ["input", "output"] {
+        field(key, run.get(key).filter(|v| !v.is_null()).map(Value::to_string).unwrap_or_default());
+    }
+    field("error", error_text(run));
+    let tasks = run.get("tasks").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    if tasks.is_empty() {
+        return;
+    }
+    line("");
+    let mut table = Table::new(&["TASK", "TYPE", "STATUS", "ATTEMPTS", "TOOK", "WORKER", "RESULT"]);
+    for task in tasks {
+        let attempts = task.get("attempts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let last = attempts.last().unwrap_or(&Value::Null);
+        let result = match error_text(task) {
+            error if !error.is_empty() => error,
+            _ => task.get("output").filter(|v| !v.is_null()).map(Value::to_string).unwrap_or_default(),
+        };
+        table.row(vec![
+            text(task, "task").to_owned(),
+            text(task, "type").to_owned(),
+            text(task, "status").to_owned(),
+            if attempts.is_empty() { String::new() } else { attempts.len().to_string() },
+            took(text(last, "started_at"), text(last, "ended_at")),
+            text(last, "worker").to_owned(),
+            cut(&result, 60),
+        ]);
+    }
+    table.print(style);
+}
+
+/// `code: message` of the error of a run, a task or an event; empty if it has none. The error of a run names the
+/// task that it comes from.
+pub(super) fn error_text(value: &Value) -> String {
+    match value.get("error") {
+        Some(error) if error.is_object() => {
+            let (from, own) = (text(error, "task"), text(value, "task"));
+            let place = if from == own { String::new() } else { format!(" (task {from})") };
+            format!("{}: {}{place}", text(error, "code"), text(error, "message"))
+        }
+        _ => String::new(),
+    }
+}
+
+/// At most `width` characters of one line.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    let line = text.lines().next().unwrap_or("");
+    if line.chars().count() <= width && line.len() == text.len() {
+        return line.to_owned();
+    }
+    let mut short: String = line.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+/// A directory of our own that goes with this value.
+#[derive(Debug)]
+pub(super) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(super) fn new(what: &str) -> Result<Self, Failure> {
+        let random = getrandom::u64().map_err(|e| Failure::failed(e.to_string()))?;
+        let path = std::env::temp_dir().join(format!("downbeat-{what}-{random:016x}"));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| Failure::failed(format!("{}: cannot be made: {e}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // What cannot be removed stays for the system to clean up.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_with_and_without_colours() {
+        let mut table = Table::new(&["TASK", "STATUS", "X"]);
+        table.row(vec!["größer".into(), "completed".into(), "1".into()]);
+        table.row(vec!["a".into(), "failed".into(), "2".into()]);
+        let plain = table.lines(Style { on: false });
+        assert_eq!(plain, ["TASK    STATUS     X", "größer  completed  1", "a       failed     2"]);
+        let colored = table.lines(Style { on: true });
+        assert!(colored[2].contains("\x1b[31mfailed\x1b[0m"), "{colored:?}");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!(took("2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:00.001500Z"), "1.5 ms");
+        assert_eq!(took("2026-01-01T00:00:00Z", ""), "");
+        assert_eq!((micros(999_000), micros(59_900_000)), ("999 ms".into(), "59.9 s".into()));
+        assert_eq!((micros(61_000_000), micros(7_260_000_000)), ("1 m 01 s".into(), "2 h 01 m".into()));
+        assert_eq!(time_of_day("2026-01-01T12:34:56.789012Z"), "12:34:56.789");
+    }
+
+    #[test]
+    fn long_and_multi_line_text_is_cut() {
+        assert_eq!(cut("short", 5), "short");
+        assert_eq!(cut("longer", 5), "long…");
+        assert_eq!(cut("two\nlines", 9), "two…");
+    }
+}

@@ -1,0 +1,46 @@
+//! `downbeat serve`: a server, by file, environment and flags.
+
+use super::{Failure, Outcome, compose, output};
+use crate::config::{self, Config, Overrides};
+use crate::lifecycle::Lifecycle;
+use std::path::PathBuf;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where the state is: "embedded", or redis://host:port
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// Directory of the embedded store
+    #[arg(long, value_name = "DIR")]
+    data: Option<String>,
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Settings file (TOML)
+    #[arg(long, value_name = "FILE", env = "DOWNBEAT_CONFIG")]
+    config: Option<PathBuf>,
+    /// Prints the commented defaults and does nothing else
+    #[arg(long)]
+    print_config: bool,
+}
+
+pub(super) async fn run(args: Args) -> Outcome {
+    if args.print_config {
+        output::line(config::DEFAULTS.trim_end());
+        return Ok(());
+    }
+    let flags =
+        [(("store", "url"), args.store), (("store", "data"), args.data), (("server", "listen"), args.listen)];
+    let flags: Overrides = flags.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+    let config = Config::load(args.config.as_deref(), flags).map_err(|e| Failure::usage(e.to_string()))?;
+    serve(&config).await
+}
+
+/// Serves until a signal ends it.
+pub(super) async fn serve(config: &Config) -> Outcome {
+    crate::telemetry::init(&config.log);
+    let life = Lifecycle::with_signals()?;
+    let server = compose::start(config, &life).await?;
+    output::note(&format!("listening on http://{}", server.address));
+    server.ended().await
+}

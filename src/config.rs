@@ -1,0 +1,408 @@
+//! A server's settings: the defaults compiled in, a TOML file, the environment and flags, each over the one
+//! before. Everything is checked here, before a port is bound or a store opened.
+//!
+//! Invariants
+//! - `config.default.toml` is the one place where defaults and their explanations stand.
+//! - A key that is not known is an error with its line, never ignored.
+//!
+//! To add a setting: a line in `config.default.toml`, a field here, its variable in [`VARIABLES`] and, if it
+//! earns one, a flag in `cli/serve.rs`.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The commented defaults, as `downbeat serve --print-config` prints them.
+pub const DEFAULTS: &str = include_str!("config.default.toml");
+
+/// Environment variables and the settings they stand for.
+pub const VARIABLES: &[(&str, &str, &str)] = &[
+    ("DOWNBEAT_LISTEN", "server", "listen"),
+    ("DOWNBEAT_DRAIN", "server", "drain"),
+    ("DOWNBEAT_STORE", "store", "url"),
+    ("DOWNBEAT_DATA", "store", "data"),
+    ("DOWNBEAT_LEASE", "workers", "lease"),
+    ("DOWNBEAT_ACK", "workers", "ack"),
+    ("DOWNBEAT_PING", "workers", "ping"),
+    ("DOWNBEAT_LOG", "log", "filter"),
+    ("DOWNBEAT_LOG_FORMAT", "log", "format"),
+];
+
+/// Why settings were refused: one line per fault, each with where it stands and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(pub String);
+
+/// All settings of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The port and the life of the process.
+    pub server: Server,
+    /// Where the state is.
+    pub store: Store,
+    /// How workers are watched.
+    pub workers: Workers,
+    /// What is logged.
+    pub log: Log,
+}
+
+/// `[server]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// How long a stop waits for what is under way.
+    pub drain: Duration,
+}
+
+/// `[store]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Store {
+    /// One process, a directory on disk.
+    Embedded {
+        /// The directory.
+        data: PathBuf,
+    },
+    /// A Redis or Valkey.
+    Redis {
+        /// `redis://…`
+        url: String,
+    },
+}
+
+/// `[workers]`
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workers {
+    /// A silent worker loses its tasks after this.
+    pub lease: Duration,
+    /// An assignment is acknowledged within this.
+    pub ack: Duration,
+    /// A worker is asked whether it is there this often.
+    pub ping: Duration,
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// A level, or levels per target.
+    pub filter: String,
+    /// How lines look.
+    pub format: LogFormat,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// Settings by section and key, as text: what flags and variables give.
+pub type Overrides = BTreeMap<(&'static str, &'static str), String>;
+
+/// The file's form: everything may be missing, nothing may be unknown.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    server: ServerKeys,
+    #[serde(default)]
+    store: StoreKeys,
+    #[serde(default)]
+    workers: WorkersKeys,
+    #[serde(default)]
+    log: LogKeys,
+}
+
+macro_rules! section {
+    ($name:ident: $($key:ident),*) => {
+        #[derive(Debug, Default, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct $name { $($key: Option<String>,)* }
+        impl $name {
+            fn entries(self, section: &'static str, into: &mut Overrides) {
+                $(if let Some(value) = self.$key { into.insert((section, stringify!($key)), value); })*
+            }
+        }
+    };
+}
+section!(ServerKeys: listen, drain);
+section!(StoreKeys: url, data);
+section!(WorkersKeys: lease, ack, ping);
+section!(LogKeys: filter, format);
+
+fn parse_file(text: &str, name: &str, into: &mut Overrides) -> Result<(), ConfigError> {
+    let file: File = toml::from_str(text).map_err(|e| ConfigError(format!("{name}: {e}")))?;
+    file.server.entries("server", into);
+    file.store.entries("store", into);
+    file.workers.entries("workers", into);
+    file.log.entries("log", into);
+    Ok(())
+}
+
+impl Config {
+    /// Reads the settings of this process: defaults, `file`, the environment, `flags`.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in one text.
+    pub fn load(file: Option<&Path>, flags: Overrides) -> Result<Self, ConfigError> {
+        let text = match file {
+            Some(path) => Some((
+                path.display().to_string(),
+                std::fs::read_to_string(path)
+                    .map_err(|e| ConfigError(format!("{}: cannot be read: {e}", path.display())))?,
+            )),
+            None => None,
+        };
+        Self::of(
+            text.as_ref().map(|(name, text)| (name.as_str(), text.as_str())),
+            |v| std::env::var(v).ok(),
+            flags,
+        )
+    }
+
+    /// The same without touching the process: `file` is name and text, `variable` looks one up.
+    ///
+    /// # Errors
+    /// Everything that is wrong, in one text.
+    pub fn of(
+        file: Option<(&str, &str)>,
+        variable: impl Fn(&str) -> Option<String>,
+        flags: Overrides,
+    ) -> Result<Self, ConfigError> {
+        let mut values = Overrides::new();
+        let mut origin: BTreeMap<(&str, &str), String> = BTreeMap::new();
+        parse_file(DEFAULTS, "config.default.toml", &mut values)?;
+        if let Some((name, text)) = file {
+            let mut own = Overrides::new();
+            parse_file(text, name, &mut own)?;
+            for (key, value) in own {
+                origin.insert(key, format!("{name}: {}.{}", key.0, key.1));
+                values.insert(key, value);
+            }
+        }
+        for (name, section, key) in VARIABLES {
+            if let Some(value) = variable(name) {
+                origin.insert((section, key), (*name).to_owned());
+                values.insert((section, key), value);
+            }
+        }
+        for (key, value) in flags {
+            origin.insert(key, format!("the flag for {}.{}", key.0, key.1));
+            values.insert(key, value);
+        }
+        Checked { values, origin, faults: Vec::new() }.config()
+    }
+}
+
+/// Reads typed values and collects what is wrong.
+struct Checked<'a> {
+    values: Overrides,
+    origin: BTreeMap<(&'a str, &'a str), String>,
+    faults: Vec<String>,
+}
+
+impl Checked<'_> {
+    fn text(&self, section: &'static str, key: &'static str) -> String {
+        self.values.get(&(section, key)).cloned().unwrap_or_default()
+    }
+
+    fn fault(&mut self, section: &str, key: &str, message: String) {
+        let place = self.origin.get(&(section, key)).cloned().unwrap_or_else(|| format!("{section}.{key}"));
+        self.faults.push(format!("{place}: {message}"));
+    }
+
+    fn duration(&mut self, section: &'static str, key: &'static str, most: Duration) -> Duration {
+        let text = self.text(section, key);
+        match parse_duration(&text) {
+            Some(d) if !d.is_zero() && d <= most => d,
+            Some(_) => {
+                self.fault(section, key, format!("{text:?} must be more than 0 and at most {most:?}"));
+                most
+            }
+            None => {
+                self.fault(section, key, format!("{text:?} is no duration like 500ms, 10s or 1m30s"));
+                most
+            }
+        }
+    }
+
+    fn config(mut self) -> Result<Config, ConfigError> {
+        let listen = self.text("server", "listen");
+        let listen = listen.parse().unwrap_or_else(|_| {
+            self.fault(
+                "server",
+                "listen",
+                format!("{listen:?} is no address like 127.0.0.1:7070 or [::]:7070"),
+            );
+            SocketAddr::from(([127, 0, 0, 1], 0))
+        });
+        let drain = self.duration("server", "drain", Duration::from_mins(10));
+        let url = self.text("store", "url");
+        let data = PathBuf::from(self.text("store", "data"));
+        if url == "embedded" && data.as_os_str().is_empty() {
+            self.fault("store", "data", "the embedded store needs a directory".into());
+        }
+        let store = if url == "embedded" {
+            Store::Embedded { data }
+        } else {
+            if !url.starts_with("redis://") {
+                let message = format!("{:?} is neither \"embedded\" nor redis://host:port", redacted(&url));
+                self.fault("store", "url", message);
+            }
+            Store::Redis { url }
+        };
+        let workers = Workers {
+            lease: self.duration("workers", "lease", Duration::from_hours(1)),
+            ack: self.duration("workers", "ack", Duration::from_mins(10)),
+            ping: self.duration("workers", "ping", Duration::from_mins(10)),
+        };
+        if workers.ping * 2 > workers.lease {
+            self.fault(
+                "workers",
+                "ping",
+                "must be at most half of workers.lease, or one lost ping loses tasks".into(),
+            );
+        }
+        let format = match self.text("log", "format").as_str() {
+            "text" => LogFormat::Text,
+            "json" => LogFormat::Json,
+            other => {
+                let message = format!("{other:?} is neither \"text\" nor \"json\"");
+                self.fault("log", "format", message);
+                LogFormat::Text
+            }
+        };
+        let filter = self.text("log", "filter");
+        if let Err(e) = filter.parse::<tracing_subscriber::filter::Targets>() {
+            self.fault(
+                "log",
+                "filter",
+                format!("{filter:?} is no filter like info or info,downbeat=debug: {e}"),
+            );
+        }
+        if !self.faults.is_empty() {
+            return Err(ConfigError(self.faults.join("\n")));
+        }
+        Ok(Config { server: Server { listen, drain }, store, workers, log: Log { filter, format } })
+    }
+}
+
+/// The address without what may be a password.
+pub fn redacted(url: &str) -> String {
+    match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => format!("{}://…{}", &url[..scheme], &url[at..]),
+        _ => url.to_owned(),
+    }
+}
+
+/// `1h30m`, `10s`, `500ms`: whole numbers of h, m, s and ms, each at most once, in that order.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let mut rest = text;
+    let mut total = Duration::ZERO;
+    let mut last = u64::MAX;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest.get(..digits)?.parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let millis = match &rest[..unit] {
+            "h" => 3_600_000,
+            "m" => 60_000,
+            "s" => 1_000,
+            "ms" => 1,
+            _ => return None,
+        };
+        if millis >= last {
+            return None;
+        }
+        last = millis;
+        total = total.checked_add(Duration::from_millis(number.checked_mul(millis)?))?;
+        rest = &rest[unit..];
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    #[test]
+    fn the_defaults_are_valid_and_are_what_is_promised() {
+        let config = Config::of(None, none, Overrides::new()).unwrap();
+        assert_eq!(config.server.listen.to_string(), "127.0.0.1:7070");
+        assert_eq!(config.server.drain, Duration::from_secs(10));
+        assert_eq!(config.store, Store::Embedded { data: "data".into() });
+        assert_eq!(config.workers.lease, Duration::from_secs(10));
+        assert_eq!(config.log, Log { filter: "info".into(), format: LogFormat::Text });
+    }
+
+    #[test]
+    fn flags_beat_the_environment_which_beats_the_file() {
+        let file = "[server]\nlisten = \"0.0.0.0:1\"\ndrain = \"1s\"\n[store]\nurl = \"redis://file\"";
+        let env = |name: &str| match name {
+            "DOWNBEAT_LISTEN" => Some("0.0.0.0:2".to_owned()),
+            "DOWNBEAT_STORE" => Some("redis://env".to_owned()),
+            _ => None,
+        };
+        let flags = Overrides::from([(("server", "listen"), "0.0.0.0:3".to_owned())]);
+        let config = Config::of(Some(("f.toml", file)), env, flags).unwrap();
+        assert_eq!(config.server.listen.port(), 3);
+        assert_eq!(config.store, Store::Redis { url: "redis://env".into() });
+        assert_eq!(config.server.drain, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn every_fault_is_told_at_once_with_its_place() {
+        let file = "[server]\nlisten = \"7070\"\n[workers]\nping = \"9s\"\nack = \"10\"";
+        let env = |name: &str| (name == "DOWNBEAT_STORE").then(|| "mysql://me:secret@db".to_owned());
+        let flags = Overrides::from([(("log", "format"), "xml".to_owned())]);
+        let ConfigError(text) = Config::of(Some(("f.toml", file)), env, flags).unwrap_err();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert!(lines[0].starts_with("f.toml: server.listen: \"7070\" is no address"), "{text}");
+        assert!(lines[1].starts_with("DOWNBEAT_STORE: \"mysql://…@db\" is neither"), "{text}");
+        assert!(lines[2].starts_with("f.toml: workers.ack: \"10\" is no duration"), "{text}");
+        assert!(lines[3].starts_with("f.toml: workers.ping: must be at most half"), "{text}");
+        assert!(lines[4].starts_with("the flag for log.format: \"xml\""), "{text}");
+    }
+
+    #[test]
+    fn unknown_keys_are_refused_with_their_line() {
+        for (file, word) in [("[server]\nport = 1", "port"), ("[sever]", "sever"), ("x = 1", "x")] {
+            let ConfigError(text) = Config::of(Some(("f.toml", file)), none, Overrides::new()).unwrap_err();
+            assert!(text.starts_with("f.toml: ") && text.contains(word) && text.contains("line"), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_whole_numbers_with_units_in_order() {
+        assert_eq!(parse_duration("1h30m"), Some(Duration::from_mins(90)));
+        assert_eq!(parse_duration("1m2s3ms"), Some(Duration::from_millis(62_003)));
+        for bad in ["", "10", "s", "1.5s", "-1s", "1s1m", "1s1s", "1 s", "99999999999999999999s", "1d"] {
+            assert_eq!(parse_duration(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_variable_names_a_setting_of_the_defaults() {
+        let mut defaults = Overrides::new();
+        parse_file(DEFAULTS, "defaults", &mut defaults).unwrap();
+        let named: std::collections::BTreeSet<_> = VARIABLES.iter().map(|(_, s, k)| (*s, *k)).collect();
+        assert_eq!(named, defaults.keys().copied().collect());
+        for (name, _, _) in VARIABLES {
+            assert!(DEFAULTS.contains(name), "{name} must be explained beside its setting");
+        }
+    }
+}

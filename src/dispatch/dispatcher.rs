@@ -1,0 +1,651 @@
+//! The machine: sessions, credits, what is in flight. See [`super`] for the invariants.
+
+use super::message::{Assignment, Subscription};
+use super::outbox::Outbox;
+use crate::model::ids::{SessionId, TaskType};
+use crate::model::time::Span;
+use indexmap::IndexMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::time::Instant;
+
+/// The most a subscription may hold at once.
+pub const CREDIT_MAX: u32 = 1_000;
+
+/// Names one stream of a session on this server; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionKey(pub u64);
+
+/// Credit set aside for one task on its way to a worker. Must be ended by [`Dispatcher::assign`] or
+/// [`Dispatcher::give_back`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a reservation must be assigned or given back"]
+pub struct Reservation {
+    /// The stream.
+    pub session: SessionKey,
+    /// Of which credit.
+    pub task_type: TaskType,
+    /// Carried by the credit of a result in the same decision: not counted until that result is settled.
+    pub on_result: bool,
+}
+
+/// Who a reservation leads to, as the lease will name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Party {
+    /// The session; none for a claim over HTTP.
+    pub session: Option<(SessionId, u32)>,
+    /// The worker's label.
+    pub label: Arc<str>,
+}
+
+/// One assignment that a worker holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flight {
+    /// Of which credit.
+    pub task_type: TaskType,
+    /// When it was put on the stream.
+    pub since: Instant,
+    /// The worker said that it has it.
+    pub acked: bool,
+    /// The acknowledgement is (being) committed, or needs not be.
+    pub ack_kept: bool,
+}
+
+#[derive(Debug)]
+struct Credit {
+    max: u32,
+    held: u32,
+    reserved: u32,
+}
+
+#[derive(Debug)]
+struct Session {
+    id: Option<(SessionId, u32)>,
+    label: Arc<str>,
+    outbox: Arc<Outbox>,
+    credits: BTreeMap<TaskType, Credit>,
+    /// Over all types; claims over HTTP have it, sessions do not.
+    total: Option<u32>,
+    flights: IndexMap<String, Flight>,
+    /// In order of assignment; entries of what is gone or kept fall out when looked at.
+    unkept: VecDeque<(Instant, String)>,
+    draining: bool,
+    detached: bool,
+    /// An assignment is unacknowledged for half the window.
+    stalled: bool,
+    last_heard: Instant,
+}
+
+impl Session {
+    fn open(&self) -> bool {
+        !(self.draining || self.detached || self.stalled)
+    }
+    fn free(&self, task_type: &TaskType) -> u32 {
+        if !self.open() {
+            return 0;
+        }
+        let Some(c) = self.credits.get(task_type) else { return 0 };
+        let free = c.max.saturating_sub(c.held + c.reserved);
+        match self.total {
+            None => free,
+            Some(total) => {
+                let used: u32 = self.credits.values().map(|c| c.held + c.reserved).sum();
+                free.min(total.saturating_sub(used))
+            }
+        }
+    }
+}
+
+/// What the ack window asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct AckWork {
+    /// Acknowledged and still running at half the window: keep the acknowledgement.
+    pub keep: Vec<String>,
+    /// Never acknowledged: return these to their queues.
+    pub lost: Vec<String>,
+}
+
+/// The machine. Time comes in as values.
+#[derive(Debug, Default)]
+pub struct Dispatcher {
+    sessions: BTreeMap<SessionKey, Session>,
+    by_id: HashMap<SessionId, SessionKey>,
+    /// For each type the sessions that serve it, next one first.
+    rings: BTreeMap<TaskType, VecDeque<SessionKey>>,
+    next_key: u64,
+}
+
+impl Dispatcher {
+    /// Opens a stream. For a session, an older stream of the same session here is closed.
+    pub fn open(
+        &mut self,
+        id: Option<(SessionId, u32)>,
+        label: Arc<str>,
+        subscriptions: &[Subscription],
+        total: Option<u32>,
+        now: Instant,
+    ) -> (SessionKey, Arc<Outbox>) {
+        if let Some((id, _)) = &id
+            && let Some(old) = self.by_id.get(id).copied()
+        {
+            self.close(old);
+        }
+        self.next_key += 1;
+        let key = SessionKey(self.next_key);
+        let outbox = Arc::new(Outbox::default());
+        if let Some((id, _)) = &id {
+            self.by_id.insert(id.clone(), key);
+        }
+        self.sessions.insert(
+            key,
+            Session {
+                id,
+                label,
+                outbox: Arc::clone(&outbox),
+                credits: BTreeMap::new(),
+                total,
+                flights: IndexMap::new(),
+                unkept: VecDeque::new(),
+                draining: false,
+                detached: false,
+                stalled: false,
+                last_heard: now,
+            },
+        );
+        for s in subscriptions {
+            self.set_credit(key, s);
+        }
+        (key, outbox)
+    }
+
+    /// Sets a credit, clamped to [`CREDIT_MAX`]; returns the one in force. None: no such stream.
+    pub fn set_credit(&mut self, key: SessionKey, subscription: &Subscription) -> Option<Subscription> {
+        let session = self.sessions.get_mut(&key)?;
+        let max = subscription.credit.min(CREDIT_MAX);
+        let ring = self.rings.entry(subscription.task_type.clone()).or_default();
+        session.credits.entry(subscription.task_type.clone()).and_modify(|c| c.max = max).or_insert_with(
+            || {
+                ring.push_back(key);
+                Credit { max, held: 0, reserved: 0 }
+            },
+        );
+        Some(Subscription { task_type: subscription.task_type.clone(), credit: max })
+    }
+
+    /// Sets one unit of credit aside for a task of this type, sessions taking turns.
+    pub fn reserve(&mut self, task_type: &TaskType) -> Option<(Reservation, Party)> {
+        let ring = self.rings.get_mut(task_type)?;
+        for _ in 0..ring.len() {
+            let key = ring.pop_front()?;
+            ring.push_back(key);
+            let Some(session) = self.sessions.get_mut(&key) else { continue };
+            if session.free(task_type) > 0 {
+                let party = Party { session: session.id.clone(), label: Arc::clone(&session.label) };
+                if let Some(c) = session.credits.get_mut(task_type) {
+                    c.reserved += 1;
+                }
+                return Some((
+                    Reservation { session: key, task_type: task_type.clone(), on_result: false },
+                    party,
+                ));
+            }
+        }
+        None
+    }
+
+    /// Lets the credit of a result that is being committed carry a task of the same decision, if the stream takes
+    /// new work and the worker holds `token` under this type.
+    pub fn reserve_on_result(
+        &self,
+        key: SessionKey,
+        token: &str,
+        task_type: &TaskType,
+    ) -> Option<(Reservation, Party)> {
+        let session = self.sessions.get(&key)?;
+        let credit = session.credits.get(task_type)?;
+        let holds = session.flights.get(token).is_some_and(|f| f.task_type == *task_type);
+        if !holds || !session.open() || credit.held + credit.reserved > credit.max {
+            return None;
+        }
+        let party = Party { session: session.id.clone(), label: Arc::clone(&session.label) };
+        Some((Reservation { session: key, task_type: task_type.clone(), on_result: true }, party))
+    }
+
+    /// Ends a reservation without work.
+    pub fn give_back(&mut self, reservation: Reservation) {
+        if reservation.on_result {
+            return;
+        }
+        if let Some(c) = self
+            .sessions
+            .get_mut(&reservation.session)
+            .and_then(|s| s.credits.get_mut(&reservation.task_type))
+        {
+            c.reserved -= 1;
+        }
+    }
+
+    /// Ends a reservation with work: puts it on the stream. `Err` gives the assignment back when the stream is
+    /// gone, draining, or its credit was lowered meanwhile: return it to its queue.
+    pub fn assign(
+        &mut self,
+        reservation: Reservation,
+        assignment: Assignment,
+        now: Instant,
+    ) -> Result<(), Assignment> {
+        let Some(session) = self.sessions.get_mut(&reservation.session) else { return Err(assignment) };
+        let usable = !(session.draining || session.detached);
+        let Some(credit) = session.credits.get_mut(&reservation.task_type) else { return Err(assignment) };
+        if !reservation.on_result {
+            credit.reserved -= 1;
+        }
+        if !usable || credit.held + credit.reserved >= credit.max {
+            return Err(assignment);
+        }
+        credit.held += 1;
+        session.flights.insert(
+            assignment.token.clone(),
+            Flight {
+                task_type: reservation.task_type,
+                since: now,
+                acked: false,
+                ack_kept: session.id.is_none(),
+            },
+        );
+        if session.id.is_some() {
+            session.unkept.push_back((now, assignment.token.clone()));
+        }
+        session.outbox.assign(assignment);
+        Ok(())
+    }
+
+    /// Takes over an attempt that a resumed session already holds.
+    pub fn adopt(&mut self, key: SessionKey, token: String, task_type: TaskType, now: Instant) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        let credit = session.credits.entry(task_type.clone()).or_insert_with(|| {
+            self.rings.entry(task_type.clone()).or_default().push_back(key);
+            Credit { max: 0, held: 0, reserved: 0 }
+        });
+        if session
+            .flights
+            .insert(token, Flight { task_type, since: now, acked: true, ack_kept: true })
+            .is_none()
+        {
+            credit.held += 1;
+        }
+    }
+
+    /// The worker said that it has these.
+    pub fn ack(&mut self, key: SessionKey, tokens: &[String]) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        for t in tokens {
+            if let Some(f) = session.flights.get_mut(t.as_str()) {
+                f.acked = true;
+            }
+        }
+    }
+
+    /// The attempt is over for this stream, however: its credit is free.
+    pub fn settle(&mut self, key: SessionKey, token: &str) {
+        let Some(session) = self.sessions.get_mut(&key) else { return };
+        if let Some(flight) = session.flights.swap_remove(token)
+            && let Some(c) = session.credits.get_mut(&flight.task_type)
+        {
+            c.held -= 1;
+        }
+    }
+
+    /// A result was settled: the worker is told, its credit is free.
+    pub fn acknowledge(&mut self, key: SessionKey, ack: super::message::ResultAck) {
+        self.settle(key, &ack.token);
+        if let Some(session) = self.sessions.get(&key) {
+            session.outbox.ack(ack);
+        }
+    }
+
+    /// An attempt was fenced: the worker that holds it here is told, its credit is free.
+    pub fn revoke(&mut self, id: &SessionId, token: &str) {
+        if let Some(key) = self.by_id.get(id).copied() {
+            self.withdraw(key, token);
+        }
+    }
+
+    /// Takes an attempt away from a stream: the worker is told, its credit is free.
+    pub fn withdraw(&mut self, key: SessionKey, token: &str) {
+        if let Some(session) = self.sessions.get(&key)
+            && session.flights.contains_key(token)
+        {
+            session.outbox.cancel(token.to_owned());
+            self.settle(key, token);
+        }
+    }
+
+    /// Attempts that open sessions have held for at least `age`.
+    pub fn long_flights(&self, now: Instant, age: Span) -> Vec<(SessionKey, String)> {
+        let age = age.to_std();
+        let open = self.sessions.iter().filter(|(_, s)| s.id.is_some() && !s.detached);
+        open.flat_map(|(k, s)| {
+            let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
+            long.map(|(token, _)| (*k, token.clone()))
+        })
+        .collect()
+    }
+
+    /// Looks at what is unacknowledged; `window` is the ack time. Call a few times per window.
+    pub fn check_acks(&mut self, now: Instant, window: Span) -> AckWork {
+        let window = window.to_std();
+        let half = window / 2;
+        let mut work = AckWork::default();
+        for session in self.sessions.values_mut() {
+            session.stalled = false;
+            let mut later = VecDeque::new();
+            while let Some((since, _)) = session.unkept.front() {
+                if now.duration_since(*since) < half {
+                    break;
+                }
+                let Some((since, token)) = session.unkept.pop_front() else { break };
+                let Some(flight) = session.flights.get_mut(token.as_str()) else { continue };
+                if flight.since != since || flight.ack_kept {
+                    continue;
+                }
+                if flight.acked {
+                    flight.ack_kept = true;
+                    work.keep.push(token);
+                } else if now.duration_since(since) >= window {
+                    flight.ack_kept = true;
+                    work.lost.push(token);
+                } else {
+                    session.stalled = true;
+                    later.push_back((since, token));
+                }
+            }
+            while let Some(item) = later.pop_back() {
+                session.unkept.push_front(item);
+            }
+        }
+        work
+    }
+
+    /// The worker was heard.
+    pub fn heard(&mut self, key: SessionKey, now: Instant) {
+        if let Some(s) = self.sessions.get_mut(&key) {
+            s.last_heard = now;
+        }
+    }
+
+    /// No new work for this stream.
+    pub fn drain(&mut self, key: SessionKey) {
+        if let Some(s) = self.sessions.get_mut(&key) {
+            s.draining = true;
+        }
+    }
+
+    /// The stream broke. What the worker holds stays its own until its lease passes; what it never acknowledged
+    /// still falls out of [`Self::check_acks`].
+    pub fn detach(&mut self, key: SessionKey) {
+        if let Some(s) = self.sessions.get_mut(&key) {
+            s.detached = true;
+            s.outbox.close();
+        }
+    }
+
+    /// The stream is gone for good here: taken over, or its lease passed.
+    pub fn close(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.remove(&key) else { return };
+        session.outbox.close();
+        if let Some((id, _)) = &session.id
+            && self.by_id.get(id) == Some(&key)
+        {
+            self.by_id.remove(id);
+        }
+        for task_type in session.credits.keys() {
+            if let Some(ring) = self.rings.get_mut(task_type) {
+                ring.retain(|k| *k != key);
+                if ring.is_empty() {
+                    self.rings.remove(task_type);
+                }
+            }
+        }
+    }
+
+    /// Free credit over all streams, by type, types without any left out.
+    pub fn free_credit(&self) -> BTreeMap<TaskType, u32> {
+        let mut free = BTreeMap::new();
+        for (task_type, ring) in &self.rings {
+            let n: u32 = ring.iter().filter_map(|k| self.sessions.get(k)).map(|s| s.free(task_type)).sum();
+            if n > 0 {
+                free.insert(task_type.clone(), n);
+            }
+        }
+        free
+    }
+
+    /// Sessions (not claims) with when they were last heard, their epoch, and whether their stream broke.
+    pub fn sessions(&self) -> Vec<(SessionKey, SessionId, u32, Instant, bool)> {
+        self.sessions
+            .iter()
+            .filter_map(|(k, s)| s.id.as_ref().map(|(id, e)| (*k, id.clone(), *e, s.last_heard, s.detached)))
+            .collect()
+    }
+
+    /// Pings every open session.
+    pub fn ping_all(&self) {
+        for s in self.sessions.values().filter(|s| s.id.is_some() && !s.detached) {
+            s.outbox.ping();
+        }
+    }
+
+    /// Tells every stream to go away and takes no new work for any.
+    pub fn go_away(&mut self, within: Span) {
+        for s in self.sessions.values_mut() {
+            s.draining = true;
+            s.outbox.go_away(within);
+        }
+    }
+
+    /// Ends all streams.
+    pub fn close_all(&mut self) {
+        let keys: Vec<_> = self.sessions.keys().copied().collect();
+        for k in keys {
+            self.close(k);
+        }
+    }
+
+    /// The stream of a session here.
+    pub fn key_of(&self, id: &SessionId) -> Option<SessionKey> {
+        self.by_id.get(id).copied()
+    }
+
+    /// How many assignments a stream holds.
+    pub fn held(&self, key: SessionKey) -> usize {
+        self.sessions.get(&key).map_or(0, |s| s.flights.len())
+    }
+
+    /// Whether the stream holds this token.
+    pub fn holds(&self, key: SessionKey, token: &str) -> bool {
+        self.sessions.get(&key).is_some_and(|s| s.flights.contains_key(token))
+    }
+
+    /// Tokens that the stream holds, in no particular order but the same every time.
+    pub fn tokens(&self, key: SessionKey) -> Vec<String> {
+        self.sessions.get(&key).map(|s| s.flights.keys().cloned().collect()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ids::{RunId, TaskPath};
+
+    fn ty(s: &str) -> TaskType {
+        TaskType::new(s).unwrap()
+    }
+    fn sub(t: &str, credit: u32) -> Subscription {
+        Subscription { task_type: ty(t), credit }
+    }
+    fn work(token: &str, t: &str) -> Assignment {
+        Assignment {
+            token: token.into(),
+            run: RunId::new("r").unwrap(),
+            path: TaskPath::parse("a").unwrap(),
+            attempt: 1,
+            task_type: ty(t),
+            input: bytes::Bytes::from_static(b"null"),
+            deadline: None,
+            trace: "".into(),
+        }
+    }
+    fn session(n: u8) -> Option<(SessionId, u32)> {
+        Some((SessionId::new(&format!("s0-{n}")).unwrap(), 1))
+    }
+    fn opened(d: &mut Dispatcher, n: u8, subs: &[Subscription], now: Instant) -> (SessionKey, Arc<Outbox>) {
+        d.open(session(n), "w".into(), subs, None, now)
+    }
+    fn give(d: &mut Dispatcher, t: &str, token: &str, now: Instant) -> bool {
+        d.reserve(&ty(t)).is_some_and(|(r, _)| d.assign(r, work(token, t), now).is_ok())
+    }
+
+    #[tokio::test]
+    async fn a_resumed_session_that_holds_work_is_given_more_of_it() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[], now);
+        d.adopt(key, "t1".into(), ty("a"), now);
+        assert!(!give(&mut d, "a", "t2", now), "no credit was granted yet");
+        d.set_credit(key, &sub("a", 2));
+        assert!(give(&mut d, "a", "t2", now));
+        assert!(!give(&mut d, "a", "t3", now));
+    }
+
+    #[tokio::test]
+    async fn never_more_is_held_than_credit() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
+        assert!(give(&mut d, "a", "t1", now));
+        let (reserved, _) = d.reserve(&ty("a")).unwrap();
+        assert!(d.reserve(&ty("a")).is_none(), "a reservation counts");
+        d.give_back(reserved);
+        assert!(give(&mut d, "a", "t2", now));
+        assert!(!give(&mut d, "a", "t3", now));
+        d.settle(key, "t1");
+        assert!(give(&mut d, "a", "t3", now));
+        assert_eq!(d.held(key), 2);
+    }
+
+    #[tokio::test]
+    async fn credit_over_the_maximum_is_clamped_and_zero_pauses() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[], now);
+        assert_eq!(d.set_credit(key, &sub("a", 5_000)), Some(sub("a", CREDIT_MAX)));
+        assert_eq!(d.set_credit(key, &sub("a", 0)), Some(sub("a", 0)));
+        assert!(d.reserve(&ty("a")).is_none());
+    }
+
+    #[tokio::test]
+    async fn lowered_credit_binds_a_reservation_under_way() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 1)], now);
+        let (r, _) = d.reserve(&ty("a")).unwrap();
+        d.set_credit(key, &sub("a", 0));
+        assert!(d.assign(r, work("t", "a"), now).is_err());
+        assert_eq!(d.held(key), 0);
+        d.set_credit(key, &sub("a", 1));
+        assert!(give(&mut d, "a", "t", now), "the failed assignment left no credit behind");
+    }
+
+    #[tokio::test]
+    async fn credit_of_a_result_carries_the_next_task_after_its_ack() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+        assert!(give(&mut d, "a", "t1", now));
+        assert!(matches!(outbox.try_next(), Some(Some(super::super::message::ToWorker::Assign(_)))));
+        assert!(d.reserve(&ty("a")).is_none());
+        assert!(d.reserve_on_result(key, "other", &ty("a")).is_none());
+        let (r, _) = d.reserve_on_result(key, "t1", &ty("a")).unwrap();
+        d.settle(key, "t1");
+        d.assign(r, work("t2", "a"), now).unwrap();
+        assert_eq!(d.held(key), 1);
+    }
+
+    #[tokio::test]
+    async fn sessions_take_turns() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (a, _) = opened(&mut d, 1, &[sub("x", 10)], now);
+        let (b, _) = opened(&mut d, 2, &[sub("x", 10)], now);
+        for n in 0..6 {
+            assert!(give(&mut d, "x", &format!("t{n}"), now));
+        }
+        assert_eq!((d.held(a), d.held(b)), (3, 3));
+    }
+
+    #[tokio::test]
+    async fn unacknowledged_work_stalls_at_half_the_window_and_returns_at_its_end() {
+        let t0 = Instant::now();
+        let window = Span::secs(2);
+        let at = |ms: u64| t0 + std::time::Duration::from_millis(ms);
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+        assert!(give(&mut d, "a", "silent", t0));
+        assert!(give(&mut d, "a", "acked", t0));
+        assert!(give(&mut d, "a", "short", t0));
+        d.ack(key, &["acked".into(), "short".into()]);
+        d.settle(key, "short");
+        assert_eq!(d.check_acks(at(900), window), AckWork::default());
+        assert_eq!(d.check_acks(at(1_000), window), AckWork { keep: vec!["acked".into()], lost: vec![] });
+        assert!(d.reserve(&ty("a")).is_none(), "stalled");
+        assert_eq!(d.check_acks(at(2_000), window), AckWork { keep: vec![], lost: vec!["silent".into()] });
+        assert_eq!(d.check_acks(at(9_000), window), AckWork::default());
+    }
+
+    #[tokio::test]
+    async fn a_late_ack_within_the_window_ends_the_stall_and_is_kept() {
+        let t0 = Instant::now();
+        let window = Span::secs(2);
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+        assert!(give(&mut d, "a", "t", t0));
+        d.check_acks(t0 + std::time::Duration::from_millis(1_200), window);
+        d.ack(key, &["t".into()]);
+        let work = d.check_acks(t0 + std::time::Duration::from_millis(1_400), window);
+        assert_eq!(work.keep, vec!["t".to_owned()]);
+        assert!(d.reserve(&ty("a")).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_new_stream_of_a_session_closes_the_old_one() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (old, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+        let (new, _) = d.open(session(1).map(|(id, _)| (id, 2)), "w".into(), &[sub("a", 1)], None, now);
+        assert_ne!(old, new);
+        assert_eq!(outbox.try_next(), Some(None));
+        assert!(give(&mut d, "a", "t", now));
+        assert_eq!((d.held(old), d.held(new)), (0, 1));
+    }
+
+    #[tokio::test]
+    async fn claims_share_one_total_over_their_types() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        d.open(None, "http".into(), &[sub("a", 2), sub("b", 2)], Some(2), now);
+        assert!(give(&mut d, "a", "1", now));
+        assert!(give(&mut d, "b", "2", now));
+        assert!(!give(&mut d, "a", "3", now));
+    }
+
+    #[tokio::test]
+    async fn revoked_work_that_has_not_left_is_taken_back_silently() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+        assert!(give(&mut d, "a", "t", now));
+        d.revoke(&session(1).unwrap().0, "t");
+        assert_eq!(outbox.try_next(), None);
+        assert_eq!(d.held(key), 0);
+    }
+}

@@ -1,0 +1,43 @@
+//! The numbers the engine decides by. Lengths of time are on the clock named with each.
+
+use crate::model::time::Span;
+
+/// How long a worker session lives without a sign of life, and so how soon a run looks at the sessions that hold
+/// its attempts (wall clock; a look that comes early finds nothing and arms again).
+pub const LEASE: Span = Span::secs(10);
+
+/// An unacknowledged attempt of a session whose server is gone is given back after this (lease clock): the window
+/// for acknowledgements and some grace for the worker to resume elsewhere.
+pub const UNACKED_GRACE: Span = Span::secs(5);
+
+/// An open run in which nothing has a time is looked at this often all the same (wall clock).
+pub const IDLE_LOOK: Span = Span::secs(3_600);
+
+/// The delivery of one attempt that counts as a failed attempt if it is lost as well.
+pub const LOST_DELIVERIES_MAX: u32 = 10;
+
+/// Heartbeats closer together than this share of `timeout.heartbeat` are not written; the timeout strikes this
+/// share later, so that no attempt is ever judged silent too early.
+pub const HEARTBEAT_SHARE: i64 = 8;
+
+/// Longest error code, bytes.
+pub const CODE_MAX: usize = 128;
+
+/// Longest error message, bytes.
+pub const MESSAGE_MAX: usize = 4_096;
+
+/// Once the messages of a run's failures come to this many bytes, further ones are cut to [`MESSAGE_SHORT`]:
+/// the record is written with every commit and has to stay small.
+pub const MESSAGES_BUDGET: usize = 16_384;
+
+/// See [`MESSAGES_BUDGET`].
+pub const MESSAGE_SHORT: usize = 200;
+
+/// Distinct worker labels a run remembers; more are all told as [`OTHER_WORKERS`].
+pub const WORKERS_MAX: usize = 256;
+
+/// See [`WORKERS_MAX`].
+pub const OTHER_WORKERS: &str = "other workers";
+
+/// Longest worker label, bytes.
+pub const LABEL_MAX: usize = 128;

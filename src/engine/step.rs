@@ -1,0 +1,218 @@
+//! The working copy of a run and the smallest changes to it. Everything larger is made of these, so that a
+//! change and the fact that tells of it cannot come apart.
+
+use super::limits::{
+    CODE_MAX, LABEL_MAX, MESSAGE_MAX, MESSAGE_SHORT, MESSAGES_BUDGET, OTHER_WORKERS, WORKERS_MAX,
+};
+use super::{Env, Payloads, Revoked};
+use crate::model::event::{EventKind, LogEntry};
+use crate::model::ids::TaskPath;
+use crate::model::payload::Field;
+use crate::model::plan::{Plan, TaskPlan};
+use crate::model::run::{Failure, Holder, Lease, RunState, TaskPhase, TaskState};
+use crate::model::time::Timestamp;
+use crate::model::token::TaskToken;
+use bytes::Bytes;
+
+/// A transaction's working copy.
+#[derive(Debug, Clone)]
+pub(super) struct Work {
+    pub(super) state: RunState,
+    /// Payload fields this transaction writes.
+    pub(super) written: Vec<(Field, Bytes)>,
+    pub(super) revoked: Vec<Revoked>,
+    /// The earliest time at which something new in this transaction has to be looked at.
+    pub(super) wanted: Option<Timestamp>,
+    /// Set by a wake-up: the earliest of everything, to be armed whatever stands.
+    pub(super) rearm: Option<Timestamp>,
+    pub(super) deleted: bool,
+}
+
+impl Work {
+    pub(super) fn on(state: RunState) -> Self {
+        Self { state, written: Vec::new(), revoked: Vec::new(), wanted: None, rearm: None, deleted: false }
+    }
+}
+
+/// What a command changes a run through: the working copy and all that may be looked at.
+pub(super) struct Step<'s> {
+    pub(super) plan: &'s Plan,
+    pub(super) env: Env,
+    pub(super) now: Timestamp,
+    pub(super) payloads: &'s dyn Payloads,
+    pub(super) work: &'s mut Work,
+}
+
+/// A failure in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Words {
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+impl Words {
+    pub(super) fn new(code: &str, message: impl Into<String>) -> Self {
+        Self { code: code.to_owned(), message: message.into() }
+    }
+
+    /// As they would be kept at most.
+    pub(super) fn clipped(code: &str, message: &str) -> Self {
+        Self { code: clip(code, CODE_MAX).to_owned(), message: clip(message, MESSAGE_MAX).to_owned() }
+    }
+
+    /// Whether a failure says just this, or as much of it as was kept.
+    pub(super) fn are(&self, failure: &Failure) -> bool {
+        let cut = clip(&self.message, MESSAGE_SHORT) == failure.message;
+        self.code == failure.code && (cut || self.message == failure.message)
+    }
+}
+
+/// The head of `text`, at most `max` bytes, cut between characters.
+pub(super) fn clip(text: &str, max: usize) -> &str {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+impl Step<'_> {
+    pub(super) fn plan_of(&self, i: u32) -> &TaskPlan {
+        &self.plan.tasks[i as usize]
+    }
+
+    pub(super) fn task(&self, i: u32) -> &TaskState {
+        &self.work.state.tasks[i as usize]
+    }
+
+    pub(super) fn task_mut(&mut self, i: u32) -> &mut TaskState {
+        &mut self.work.state.tasks[i as usize]
+    }
+
+    /// Asks that the run be looked at no later than `at`.
+    pub(super) fn want(&mut self, at: Timestamp) {
+        self.work.wanted = Some(self.work.wanted.map_or(at, |w| w.min(at)));
+    }
+
+    /// Appends a fact of the run.
+    pub(super) fn log_run(&mut self, kind: EventKind, error: Option<u32>) {
+        let time = self.now;
+        let entry = LogEntry { kind, time, task: None, attempt: 0, delivery: 0, worker: None, error };
+        self.work.state.log.push(entry);
+    }
+
+    /// Appends a fact of a task in its current attempt.
+    pub(super) fn log_task(&mut self, kind: EventKind, i: u32, worker: Option<u32>, error: Option<u32>) {
+        let task = self.task(i);
+        let delivery = match kind {
+            EventKind::TaskQueued | EventKind::TaskStarted => task.delivery,
+            EventKind::RunStarted
+            | EventKind::RunCompleted
+            | EventKind::RunFailed
+            | EventKind::RunCancelled
+            | EventKind::RunTimedOut
+            | EventKind::TaskRetrying
+            | EventKind::TaskCompleted
+            | EventKind::TaskFailed
+            | EventKind::TaskSkipped
+            | EventKind::TaskCancelled
+            | EventKind::TaskTimedOut => 0,
+        };
+        let (time, attempt) = (self.now, task.attempt);
+        self.work.state.log.push(LogEntry { kind, time, task: Some(i), attempt, delivery, worker, error });
+    }
+
+    /// Adds a failure to the run's table, cut to what a record may carry; returns its index.
+    pub(super) fn add_failure(&mut self, words: &Words, task: Option<u32>) -> u32 {
+        let attempt = task.map_or(0, |i| self.task(i).attempt);
+        let failures = &mut self.work.state.failures;
+        let spent: usize = failures.iter().map(|f| f.message.len()).sum();
+        let max = if spent < MESSAGES_BUDGET { MESSAGE_MAX } else { MESSAGE_SHORT };
+        failures.push(Failure {
+            code: clip(&words.code, CODE_MAX).to_owned(),
+            message: clip(&words.message, max).to_owned(),
+            task,
+            attempt,
+        });
+        (failures.len() - 1) as u32
+    }
+
+    /// The index of a worker's label in the run's table.
+    pub(super) fn worker(&mut self, label: &str) -> u32 {
+        let label = clip(label, LABEL_MAX);
+        let workers = &mut self.work.state.workers;
+        let label = if workers.len() < WORKERS_MAX { label } else { OTHER_WORKERS };
+        // The newest come first: a run tends to stay with the workers it has.
+        if let Some(known) = workers.iter().rposition(|w| w == label) {
+            return known as u32;
+        }
+        workers.push(label.to_owned());
+        (workers.len() - 1) as u32
+    }
+
+    /// Puts a task into its queue, for the attempt it has now.
+    pub(super) fn enqueue(&mut self, i: u32) {
+        let now = self.now;
+        self.work.state.generation = self.work.state.generation.saturating_add(1);
+        let generation = self.work.state.generation;
+        let task = self.task_mut(i);
+        task.phase = TaskPhase::Queued { since: now, generation };
+        let first = *task.first_queued_at.get_or_insert(now);
+        self.log_task(EventKind::TaskQueued, i, None, None);
+        let timeout = &self.plan.tasks[i as usize].timeout;
+        if let Some(queue) = timeout.queue {
+            self.want(now.plus(queue));
+        }
+        if let Some(total) = timeout.total {
+            self.want(first.plus(total));
+        }
+    }
+
+    /// Begins the next attempt of a task: queues it.
+    pub(super) fn next_attempt(&mut self, i: u32) {
+        let task = self.task_mut(i);
+        task.attempt = task.attempt.saturating_add(1);
+        task.delivery = 1;
+        task.lost_deliveries = 0;
+        self.enqueue(i);
+    }
+
+    /// Gives an attempt back to its queue: it is delivered once more.
+    pub(super) fn requeue(&mut self, i: u32) {
+        let task = self.task_mut(i);
+        task.delivery = task.delivery.saturating_add(1);
+        self.enqueue(i);
+    }
+
+    /// Notes that a lease ends without its holder's result, so that the worker is told.
+    pub(super) fn revoke(&mut self, i: u32) {
+        let task = self.task(i);
+        let TaskPhase::Running { lease: Lease { nonce, holder: Holder::Session { id, .. }, .. }, .. } =
+            &task.phase
+        else {
+            return; // Nobody, or a claim: its worker learns it from the answer to its next call.
+        };
+        let token = TaskToken {
+            partition: self.env.partition,
+            run: self.work.state.id.clone(),
+            path: TaskPath::from(&self.plan_of(i).id),
+            attempt: task.attempt,
+            nonce: *nonce,
+        };
+        let revoked = Revoked { session: id.clone(), token: token.encode() };
+        self.work.revoked.push(revoked);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::clip;
+
+    #[test]
+    fn clipping_never_splits_a_character() {
+        assert_eq!(clip("abc", 5), "abc");
+        assert_eq!(clip("aé", 2), "a");
+        assert_eq!(clip("aé", 3), "aé");
+        assert_eq!(clip("é", 0), "");
+    }
+}

@@ -1,0 +1,98 @@
+//! The workflow document: YAML or JSON text to a validated [`Plan`], all faults in one answer.
+//!
+//! ```text
+//! text → load (json, yaml) → Node → read → graph → templates → Plan
+//!                                     └→ canonical JSON
+//! ```
+//!
+//! Invariants
+//! - A document that has any fault gives no plan; every fault has a path and, for YAML, a line.
+//! - Equal documents have equal canonical bytes: the order of keys, the format, comments, ways to write a duration
+//!   and defaults that are spelled out do not count; the order of tasks and the digits of numbers in data do.
+//!   The canonical text is itself a document with the same canonical text.
+//! - `null` is data in `input` and `output` and nowhere else: a key without a value is a fault.
+//!
+//! To add a key: take it from the list of what is not supported yet, read it in `task` (or `read`), write it in
+//! `canonical` if it differs from its default, and give it to the plan.
+
+mod canonical;
+mod fields;
+mod graph;
+mod load;
+mod node;
+mod read;
+mod task;
+#[cfg(test)]
+mod tests;
+mod yaml;
+
+pub(crate) use node::{Kind, Node, join, sorted};
+
+use super::error::Fault;
+use super::expr::on_deep_stack;
+use super::ids::WorkflowName;
+use super::plan::Plan;
+use bytes::Bytes;
+
+/// Most faults told at once.
+const MAX_FAULTS: usize = 1_000;
+
+/// The form of a document's text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// YAML 1.2 core.
+    Yaml,
+    /// JSON.
+    Json,
+}
+
+/// A validated document.
+#[derive(Debug)]
+pub struct Document {
+    /// Its name.
+    pub name: WorkflowName,
+    /// The parsed model as canonical JSON: equal documents have equal bytes. This is what is stored.
+    pub canonical: Bytes,
+    /// Ready to run.
+    pub plan: Plan,
+}
+
+/// Parses and validates. `Err` holds every fault found, sorted by line, then path; it is never empty.
+///
+/// The text is at most 1 MiB of UTF-8, with or without a byte order mark.
+pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
+    let result = on_deep_stack(|| {
+        let root = load::load(text, format).map_err(|fault| vec![fault])?;
+        read::document(&root)
+    });
+    let faults = match result {
+        Some(Ok(document)) => return Ok(document),
+        Some(Err(faults)) => faults,
+        None => {
+            vec![load::whole("the document could not be compiled; this is no fault of its own".to_owned())]
+        }
+    };
+    Err(in_order(faults))
+}
+
+/// Compiles a canonical document that was stored before (same checks; faults mean a newer writer).
+pub fn compile(canonical: &[u8]) -> Result<Plan, Vec<Fault>> {
+    parse(canonical, Format::Json).map(|d| d.plan)
+}
+
+fn in_order(mut faults: Vec<Fault>) -> Vec<Fault> {
+    faults.sort_by(|a, b| (a.line, &a.path, &a.message).cmp(&(b.line, &b.path, &b.message)));
+    faults.dedup();
+    if faults.len() > MAX_FAULTS {
+        let more = faults.len() - MAX_FAULTS;
+        faults.truncate(MAX_FAULTS);
+        faults.push(load::whole(format!("there are {more} more faults")));
+    }
+    faults
+}
+
+/// The tree of a JSON text.
+#[cfg(test)]
+pub(crate) fn test_node(json: &str) -> Node {
+    load::load(json.as_bytes(), Format::Json).unwrap()
+}

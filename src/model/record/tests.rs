@@ -1,0 +1,366 @@
+use super::super::event::{EventKind, EventKind as K, LogEntry};
+use super::*;
+use proptest::prelude::*;
+
+fn encode(state: &RunState) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode_into(state, &mut out);
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for line in bytes.chunks(32) {
+        for b in line {
+            write!(text, "{b:02x}").unwrap();
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|p| u8::from_str_radix(std::str::from_utf8(p).unwrap(), 16).unwrap()).collect()
+}
+
+/// A state with every field, phase and form in it. Fixed: the golden file is its encoding.
+fn everything() -> RunState {
+    let at = |us: i64| Timestamp(1_800_000_000_000_000 + us);
+    let stored = |name: &str| Payload::Stored { field: Field::new(name), size: 100_000 };
+    let lease = |holder, acked, heartbeat_at| Lease {
+        nonce: Nonce([0xab; 16]),
+        holder,
+        worker: 1,
+        leased_at: LeaseTime(5_000_000),
+        acked,
+        heartbeat_at,
+    };
+    let session = Holder::Session { id: SessionId::new("s3-00000000000000000042").unwrap(), epoch: 4 };
+    let claim = Holder::Claim { deadline: LeaseTime(15_000_000) };
+    let first = TaskState::pending(0);
+    let ran = TaskState { attempt: 1, delivery: 1, ..first.clone() };
+    let entry = |kind, us, task, attempt, delivery, worker, error| LogEntry {
+        kind,
+        time: at(us),
+        task,
+        attempt,
+        delivery,
+        worker,
+        error,
+    };
+    RunState {
+        id: RunId::new("order-1").unwrap(),
+        workflow: WorkflowName::new("order").unwrap(),
+        version: 300,
+        try_number: 2,
+        status: RunStatus::Running,
+        start_digest: [0xd1; 16],
+        created_at: at(0),
+        started_at: Some(at(1)),
+        ended_at: Some(at(999)),
+        last_time: at(1_000),
+        deadline: Some(at(3_600_000_000)),
+        priority: -7,
+        tags: [("team".to_owned(), "å".to_owned()), ("z".to_owned(), String::new())].into(),
+        retention: Span::secs(604_800),
+        input: stored("i"),
+        output: Payload::Inline(Bytes::from_static(b"{\"a\":1}")),
+        error: Some(1),
+        armed: Some(at(10_000_000)),
+        generation: 12,
+        open_tasks: 6,
+        tasks: vec![
+            TaskState {
+                phase: TaskPhase::Pending { remaining: 2, any_failed: true, any_completed: false },
+                ..first.clone()
+            },
+            TaskState {
+                phase: TaskPhase::Queued { since: at(500), generation: 12 },
+                attempt: 3,
+                delivery: 2,
+                lost_deliveries: 1,
+                first_queued_at: Some(at(2)),
+                input: Payload::Path { base: Box::new(stored("i")), steps: vec!["a".into(), "0".into()] },
+                accepted: Some((2, Nonce([2; 16]))),
+            },
+            TaskState {
+                phase: TaskPhase::Running {
+                    since: at(600),
+                    lease: lease(session, true, Some(LeaseTime(6_000_000))),
+                },
+                first_queued_at: Some(at(2)),
+                ..ran.clone()
+            },
+            TaskState {
+                phase: TaskPhase::Running { since: at(600), lease: lease(claim, false, None) },
+                ..ran.clone()
+            },
+            TaskState { phase: TaskPhase::Retrying { due: at(9_000_000) }, ..ran.clone() },
+            TaskState {
+                phase: TaskPhase::Completed { output: stored("o5") },
+                accepted: Some((1, Nonce([5; 16]))),
+                ..ran.clone()
+            },
+            TaskState {
+                phase: TaskPhase::Completed {
+                    output: Payload::Inline(Bytes::from_static(b"9007199254740993")),
+                },
+                ..ran.clone()
+            },
+            TaskState { phase: TaskPhase::Failed { failure: 1 }, attempt: 2, ..ran.clone() },
+            TaskState { phase: TaskPhase::Skipped { counts_as_failed: false }, ..first.clone() },
+            TaskState { phase: TaskPhase::Skipped { counts_as_failed: true }, ..first.clone() },
+            TaskState { phase: TaskPhase::Cancelled, ..ran.clone() },
+            TaskState { phase: TaskPhase::TimedOut { failure: 2 }, ..ran },
+        ],
+        workers: vec!["w-1".into(), "w-2".into()],
+        failures: vec![
+            Failure { code: "exit_3".into(), message: "it broke".into(), task: Some(7), attempt: 1 },
+            Failure { code: "exit_3".into(), message: "it broke".into(), task: Some(7), attempt: 2 },
+            Failure { code: "run_timed_out".into(), message: String::new(), task: None, attempt: 0 },
+        ],
+        log: vec![
+            entry(K::RunStarted, 1, None, 0, 0, None, None),
+            entry(K::TaskQueued, 1, Some(0), 1, 1, None, None),
+            entry(K::TaskStarted, 20, Some(0), 1, 1, Some(1), None),
+            entry(K::TaskRetrying, 300, Some(7), 1, 0, None, Some(0)),
+            entry(K::TaskQueued, 300, Some(7), 2, 3, None, None),
+            entry(K::TaskCompleted, 400, Some(5), 1, 0, None, None),
+            entry(K::TaskFailed, 400, Some(7), 2, 0, None, Some(1)),
+            entry(K::TaskSkipped, 400, Some(8), 0, 0, None, None),
+            entry(K::TaskCancelled, 400, Some(10), 1, 0, None, None),
+            entry(K::TaskTimedOut, 500, Some(11), 1, 0, Some(0), Some(2)),
+            entry(K::RunCompleted, 999, None, 0, 0, None, None),
+            entry(K::RunFailed, 999, None, 0, 0, None, Some(1)),
+            entry(K::RunCancelled, 999, None, 0, 0, None, None),
+            entry(K::RunTimedOut, 998, Some(3), 9, 9, None, None),
+        ],
+    }
+}
+
+/// Written once by the first version; every later one must read it as the same state.
+#[test]
+fn golden_record_v1_is_read_and_written_as_ever() {
+    let golden = include_str!("../../../tests/golden/record-v1.hex");
+    let state = everything();
+    assert_eq!(decode(&unhex(golden)), Ok(state.clone()));
+    assert_eq!(hex(&encode(&state)), golden);
+}
+
+#[test]
+fn a_cut_or_longer_record_is_unreadable() {
+    let bytes = encode(&everything());
+    for len in 0..bytes.len() {
+        assert!(decode(&bytes[..len]).is_err(), "cut at {len}");
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert_eq!(decode(&longer), Err(bad("bytes follow its end")));
+}
+
+#[test]
+fn what_a_newer_version_wrote_is_refused_with_its_reason() {
+    let bytes = encode(&everything());
+    let mut format = bytes.clone();
+    format[0] = 2;
+    assert_eq!(decode(&format), Err(bad("its format is 2; this version reads 1")));
+    let mut field = bytes.clone();
+    *field.last_mut().unwrap() = 25;
+    assert_eq!(decode(&field), Err(bad("field 25 is not known")));
+    let status = bytes.windows(2).position(|w| w == [field::STATUS, 2]).unwrap();
+    let mut unknown = bytes.clone();
+    unknown[status + 1] = 8;
+    assert_eq!(decode(&unknown), Err(bad("run status 8 is not known")));
+    let tasks = bytes.windows(3).position(|w| w == [field::TASKS, 12, 0]).unwrap();
+    let mut phase = bytes;
+    phase[tasks + 2] = 10;
+    assert_eq!(decode(&phase), Err(bad("task phase 10 is not known")));
+}
+
+#[test]
+fn a_number_has_one_form() {
+    assert_eq!(Reader::new(&[0x80, 0x00]).u64(), Err(bad("a number is not in its shortest form")));
+    let mut max = Vec::new();
+    put_u64(&mut max, u64::MAX);
+    assert_eq!((max.len(), Reader::new(&max).u64()), (10, Ok(u64::MAX)));
+    max[9] = 2;
+    assert!(Reader::new(&max).u64().is_err());
+    for v in [0, -1, 1, i64::MIN, i64::MAX] {
+        let mut out = Vec::new();
+        put_i64(&mut out, v);
+        assert_eq!(Reader::new(&out).i64(), Ok(v));
+    }
+}
+
+prop_compose! {
+    fn instants()(near in any::<i16>(), far in any::<i64>(), which in 0..4u8) -> Timestamp {
+        Timestamp(if which == 0 { far } else { 1_800_000_000_000_000 + i64::from(near) })
+    }
+}
+
+fn values() -> impl Strategy<Value = Payload> {
+    prop_oneof![
+        Just(Payload::Null),
+        prop::collection::vec(any::<u8>(), 0..80).prop_map(|b| Payload::Inline(b.into())),
+        ("[a-z0-9.]{0,8}", any::<u32>())
+            .prop_map(|(f, size)| Payload::Stored { field: Field::new(&f), size }),
+    ]
+}
+
+fn payloads() -> impl Strategy<Value = Payload> {
+    prop_oneof![
+        3 => values(),
+        1 => (values(), prop::collection::vec(".{0,6}", 0..4))
+            .prop_map(|(base, steps)| Payload::Path { base: Box::new(base), steps }),
+    ]
+}
+
+fn leases() -> impl Strategy<Value = Lease> {
+    let holders = prop_oneof![
+        ("[a-z0-9][a-z0-9-]{0,30}", any::<u32>())
+            .prop_map(|(id, epoch)| Holder::Session { id: SessionId::new(&id).unwrap(), epoch }),
+        any::<i64>().prop_map(|d| Holder::Claim { deadline: LeaseTime(d) }),
+    ];
+    (any::<[u8; 16]>(), holders, any::<u32>(), any::<i64>(), any::<bool>(), any::<Option<i64>>()).prop_map(
+        |(nonce, holder, worker, leased_at, acked, heartbeat)| Lease {
+            nonce: Nonce(nonce),
+            holder,
+            worker,
+            leased_at: LeaseTime(leased_at),
+            acked,
+            heartbeat_at: heartbeat.map(LeaseTime),
+        },
+    )
+}
+
+fn phases() -> impl Strategy<Value = TaskPhase> {
+    prop_oneof![
+        (any::<u32>(), any::<bool>(), any::<bool>()).prop_map(|(remaining, any_failed, any_completed)| {
+            TaskPhase::Pending { remaining, any_failed, any_completed }
+        }),
+        (instants(), any::<u32>()).prop_map(|(since, generation)| TaskPhase::Queued { since, generation }),
+        (instants(), leases()).prop_map(|(since, lease)| TaskPhase::Running { since, lease }),
+        instants().prop_map(|due| TaskPhase::Retrying { due }),
+        payloads().prop_map(|output| TaskPhase::Completed { output }),
+        any::<u32>().prop_map(|failure| TaskPhase::Failed { failure }),
+        any::<bool>().prop_map(|counts_as_failed| TaskPhase::Skipped { counts_as_failed }),
+        Just(TaskPhase::Cancelled),
+        any::<u32>().prop_map(|failure| TaskPhase::TimedOut { failure }),
+    ]
+}
+
+fn counts() -> impl Strategy<Value = u32> {
+    prop_oneof![3 => 0..3u32, 1 => any::<u32>()]
+}
+
+fn tasks() -> impl Strategy<Value = TaskState> {
+    let accepted = prop::option::of((counts(), any::<[u8; 16]>().prop_map(Nonce)));
+    (phases(), counts(), counts(), counts(), prop::option::of(instants()), payloads(), accepted).prop_map(
+        |(phase, attempt, delivery, lost_deliveries, first_queued_at, input, accepted)| TaskState {
+            phase,
+            attempt,
+            delivery,
+            lost_deliveries,
+            first_queued_at,
+            input,
+            accepted,
+        },
+    )
+}
+
+fn entries() -> impl Strategy<Value = LogEntry> {
+    let reference = || prop::option::of(counts());
+    (
+        prop::sample::select(&EventKind::ALL[..]),
+        instants(),
+        reference(),
+        counts(),
+        counts(),
+        reference(),
+        reference(),
+    )
+        .prop_map(|(kind, time, task, attempt, delivery, worker, error)| LogEntry {
+            kind,
+            time,
+            task,
+            attempt,
+            delivery,
+            worker,
+            error,
+        })
+}
+
+fn failures() -> impl Strategy<Value = Failure> {
+    ("[ab]{0,1}", ".{0,2}", prop::option::of(counts()), counts())
+        .prop_map(|(code, message, task, attempt)| Failure { code, message, task, attempt })
+}
+
+fn states() -> impl Strategy<Value = RunState> {
+    let optional = || prop::option::of(instants());
+    let head = (
+        ("[A-Za-z0-9][A-Za-z0-9._-]{0,127}", "[a-z]{1,9}", any::<u32>(), counts(), any::<[u8; 16]>()),
+        prop::sample::select(&RunStatus::ALL[..]),
+        (instants(), optional(), optional(), instants(), optional(), optional()),
+        (any::<i32>(), prop::collection::btree_map(".{0,9}", ".{0,9}", 0..3), any::<i64>()),
+        (payloads(), payloads(), prop::option::of(counts()), counts(), counts()),
+    );
+    let lists = (
+        prop::collection::vec(tasks(), 0..6),
+        prop::collection::vec(".{0,9}", 0..3),
+        prop::collection::vec(failures(), 0..4),
+        prop::collection::vec(entries(), 0..12),
+    );
+    (head, lists).prop_map(|(head, (tasks, workers, failures, log))| {
+        let ((id, workflow, version, try_number, start_digest), status, times, labels, rest) = head;
+        let (created_at, started_at, ended_at, last_time, deadline, armed) = times;
+        let (priority, tags, retention) = labels;
+        let (input, output, error, generation, open_tasks) = rest;
+        RunState {
+            id: RunId::new(&id).unwrap(),
+            workflow: WorkflowName::new(&workflow).unwrap(),
+            version,
+            try_number,
+            status,
+            start_digest,
+            created_at,
+            started_at,
+            ended_at,
+            last_time,
+            deadline,
+            priority,
+            tags,
+            retention: Span(retention),
+            input,
+            output,
+            error,
+            armed,
+            generation,
+            open_tasks,
+            tasks,
+            workers,
+            failures,
+            log,
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn every_state_is_read_as_it_was_written(state in states()) {
+        let bytes = encode(&state);
+        prop_assert_eq!(decode(&bytes), Ok(state));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), state in states(), at: prop::sample::Index, b: u8) {
+        let _ = decode(&bytes);
+        bytes = encode(&state);
+        let at = at.index(bytes.len());
+        bytes[at] = b;
+        if let Ok(read) = decode(&bytes) {
+            prop_assert_eq!(decode(&encode(&read)), Ok(read));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Varints, lengths and a reader that cannot run past its input.
+
+use super::{Result, UnreadableRecord};
+
+/// An error with its reason.
+pub(super) fn bad(why: impl std::fmt::Display) -> UnreadableRecord {
+    UnreadableRecord(why.to_string())
+}
+
+/// LEB128: seven bits a byte, the low ones first.
+pub(super) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
+    while v >= 0x80 {
+        out.push(v as u8 | 0x80);
+        v >>= 7;
+    }
+    out.push(v as u8);
+}
+
+pub(super) fn put_u32(out: &mut Vec<u8>, v: u32) {
+    put_u64(out, u64::from(v));
+}
+
+/// Zigzag, so that small negative numbers stay short.
+pub(super) fn put_i64(out: &mut Vec<u8>, v: i64) {
+    put_u64(out, ((v << 1) ^ (v >> 63)) as u64);
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u64(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads from the front; every step checks what is left.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8> {
+        let (first, rest) = self.rest.split_first().ok_or_else(|| bad("it is cut short"))?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8]> {
+        let (head, rest) = self.rest.split_at_checked(len).ok_or_else(|| bad("it is cut short"))?;
+        self.rest = rest;
+        Ok(head)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.take(N)?.try_into().map_err(bad)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        let first = self.byte()?;
+        if first < 0x80 {
+            return Ok(u64::from(first));
+        }
+        let mut v = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let b = self.byte()?;
+            // The tenth byte holds the 64th bit only; a zero at the end would be a second form of one number.
+            if (shift == 63 && b > 1) || b == 0 {
+                return Err(bad("a number is not in its shortest form"));
+            }
+            v |= u64::from(b & 0x7f) << shift;
+            if b < 0x80 {
+                return Ok(v);
+            }
+        }
+        Err(bad("a number is too long"))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        u32::try_from(self.u64()?).map_err(bad)
+    }
+
+    pub(super) fn i64(&mut self) -> Result<i64> {
+        let v = self.u64()?;
+        Ok((v >> 1) as i64 ^ -((v & 1) as i64))
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.u64()?;
+        self.take(usize::try_from(len).map_err(bad)?)
+    }
+
+    pub(super) fn text(&mut self) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(bad)
+    }
+
+    /// A number of things that follow, each of which takes a byte at least.
+    pub(super) fn count(&mut self) -> Result<usize> {
+        let n = usize::try_from(self.u64()?).map_err(bad)?;
+        if n > self.rest.len() {
+            return Err(bad("it is cut short"));
+        }
+        Ok(n)
+    }
+
+    pub(super) fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let n = self.count()?;
+        let mut list = Vec::with_capacity(n);
+        for _ in 0..n {
+            list.push(read(self)?);
+        }
+        Ok(list)
+    }
+
+    pub(super) fn end(&self) -> Result<()> {
+        if self.rest.is_empty() { Ok(()) } else { Err(bad("bytes follow its end")) }
+    }
+}

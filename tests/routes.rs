@@ -1,0 +1,15 @@
+//! The doors of a real server, laid out like its addresses.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+mod support;
+
+mod routes {
+    mod docs;
+    mod events;
+    mod grpc;
+    mod grpc_worker;
+    mod runs;
+    mod tasks;
+    mod workflows;
+}

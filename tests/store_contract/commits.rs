@@ -130,6 +130,22 @@ pub(crate) async fn a_skipped_sequence_may_come_later(f: &Fixture) {
     assert_eq!(stored(&*f.store, "late").await, Some(record(prefix(1, 1), 40)));
 }
 
+pub(crate) async fn a_lane_is_dropped_after_ten_idle_minutes(f: &Fixture) {
+    let mut lane = Lane::new(1);
+    let all: Vec<_> = (0..PARTITIONS).map(Partition).collect();
+    let tick = || async { f.store.tick(&all, 1).await.unwrap() };
+    tick().await;
+    let batch = lane.batch(vec![(P, create("a"))]);
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied]);
+    f.advance(Span::secs(580)).await;
+    tick().await;
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied], "it is remembered");
+    f.advance(Span::secs(90)).await;
+    tick().await;
+    let again = f.store.commit(&batch).await.unwrap();
+    assert_eq!(again.verdicts, [Verdict::Conflict], "nobody remembers, and the run is there");
+}
+
 pub(crate) async fn a_check_compares_and_writes_nothing(f: &Fixture) {
     let now = f.now().await;
     let mut lane = Lane::new(1);

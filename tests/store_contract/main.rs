@@ -14,6 +14,7 @@ mod commits;
 mod differential;
 mod embedded_only;
 mod events;
+mod memory_only;
 mod queues;
 mod reads;
 mod redis_only;
@@ -49,6 +50,7 @@ contract! {
         a_sequence_older_than_the_window_is_forgotten,
         sequences_of_other_lanes_are_their_own,
         a_skipped_sequence_may_come_later,
+        a_lane_is_dropped_after_ten_idle_minutes,
         a_check_compares_and_writes_nothing,
         a_deleted_run_leaves_nothing,
         many_decisions_keep_their_order_over_partitions,

@@ -114,6 +114,12 @@ impl Plans {
         version.ok_or_else(|| not_found(name, None))
     }
 
+    /// Forgets everything.
+    pub(crate) fn forget_all(&self) {
+        self.compiled.write().clear();
+        self.newest.lock().clear();
+    }
+
     /// Forgets a removed workflow.
     pub(crate) fn forget(&self, name: &WorkflowName) {
         self.compiled.write().retain(|(n, _), _| n != name);

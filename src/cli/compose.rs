@@ -5,9 +5,9 @@ use crate::api;
 use crate::app::{self, App};
 use crate::config::{self, Config};
 use crate::lifecycle::Lifecycle;
-use crate::model::time::{Span, SystemClock};
+use crate::model::time::Span;
 use crate::store::Store;
-use crate::store::kv::memory::MemoryStore;
+use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::redis::{self, RedisStore};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,9 +62,8 @@ async fn open(settings: &config::Store) -> Result<Arc<dyn Store>, Failure> {
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
         }
         config::Store::Embedded { data } => {
-            // Until the store on disk is here.
-            let _ = data;
-            Ok(Arc::new(MemoryStore::new(Arc::new(SystemClock), 8)))
+            let store = EmbeddedStore::open(data, embedded::Options::default()).await;
+            Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
         }
     }
 }

@@ -11,6 +11,7 @@ mod fixture;
 mod redis_server;
 
 mod commits;
+mod differential;
 mod embedded_only;
 mod events;
 mod queues;

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,21 +12,31 @@ use std::time::Duration;
 pub struct Server {
     process: Child,
     address: SocketAddr,
-    _data: tempfile::TempDir,
+    _data: Option<tempfile::TempDir>,
 }
 
 impl Server {
-    /// Starts a server and waits until it says where it listens.
+    /// Starts `downbeat dev` on a free port with its own data and waits until it says where it listens.
     pub fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_downbeat"))
-            .args(["dev", "--listen", "127.0.0.1:0", "--data"])
-            .arg(data.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut server = Self::spawn(Command::new(env!("CARGO_BIN_EXE_downbeat")).arg("dev").args(["--listen", "127.0.0.1:0"]).arg("--data").arg(data.path()));
+        server._data = Some(data);
+        server
+    }
+
+    /// Starts `downbeat serve` on a store: a URL, or `embedded` with its directory.
+    pub fn serve(store: &str, data: Option<&Path>, listen: SocketAddr) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        if let Some(data) = data {
+            command.arg("--data").arg(data);
+        }
+        Self::spawn(&mut command)
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut process =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
         let (said, listening) = mpsc::channel();
         // Reads to the end, so that the server never waits for its log to be read.
@@ -42,7 +53,7 @@ impl Server {
             let _ = process.kill();
             panic!("the server did not say where it listens");
         };
-        Self { process, address, _data: data }
+        Self { process, address, _data: None }
     }
 
     /// Asks it to stop.
@@ -68,6 +79,22 @@ impl Server {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Where it listens, as a URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends it at once, as `kill -9` does, and waits for its end.
+    pub fn kill9(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// An address on which nothing listens.
+pub fn free_address() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 impl Drop for Server {

@@ -1,0 +1,194 @@
+//! Callers: register, start, cancel, delete; each call to any server, repeated until there is an answer.
+
+use crate::documents;
+use crate::readers;
+use crate::rng::Rng;
+use crate::world::World;
+use bytes::Bytes;
+use downbeat::app::view::StartRequest;
+use downbeat::app::{App, AppError};
+use downbeat::model::document::Format;
+use downbeat::model::error::ErrorCode;
+use downbeat::model::ids::{RunId, WorkflowName};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Calls any server until one gives an answer that counts; none if the world ends first.
+pub(crate) async fn insist<T, F>(
+    world: &Arc<World>,
+    rng: &mut Rng,
+    call: impl Fn(App) -> F,
+) -> Option<Result<T, AppError>>
+where
+    F: Future<Output = Result<T, AppError>>,
+{
+    loop {
+        if world.is_over() {
+            return None;
+        }
+        if let Some((server, app)) = world.pick(rng) {
+            let answer = async {
+                world.servers[server].link.gate().await;
+                let answer = call(app).await;
+                world.servers[server].link.gate().await;
+                answer
+            };
+            match tokio::time::timeout(Duration::from_secs(15), answer).await {
+                Ok(Err(e)) if matches!(e.code, ErrorCode::StoreUnavailable | ErrorCode::Overloaded) => {}
+                Ok(answer) => return Some(answer),
+                Err(_) => {}
+            }
+        }
+        tokio::time::sleep(rng.millis(20, 600)).await;
+    }
+}
+
+/// Registers the workflows of the seed.
+pub(crate) async fn register(world: &Arc<World>, rng: &mut Rng) {
+    for number in 0..world.drawn().workflows {
+        let document = documents::draw(rng, world.drawn(), &world.types, number);
+        let text = serde_json::to_vec_pretty(&document).unwrap();
+        let format = if rng.chance(0.5) { Format::Yaml } else { Format::Json };
+        world.note(format_args!("document {document}"));
+        let registered = insist(world, rng, |app| {
+            let text = text.clone();
+            async move { app.register(None, &text, format, false).await }
+        });
+        match registered.await {
+            Some(Ok(_)) | None => {}
+            Some(Err(e)) => world.violation(format_args!("a document is refused: {e} {:?}", e.faults)),
+        }
+    }
+}
+
+/// Starts the runs of the seed over some time, and does other things to them.
+pub(crate) async fn start_all(world: Arc<World>, within: Duration) {
+    let rng = world.rng.split("client", 0);
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..world.drawn().runs {
+        all.spawn(one_run(Arc::clone(&world), rng.split("run", n), n, within));
+    }
+    while all.join_next().await.is_some() {}
+}
+
+async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
+    tokio::time::sleep(rng.millis(0, within.as_millis() as u64)).await;
+    let id = RunId::new(&format!("run-{n}")).unwrap();
+    let workflow = WorkflowName::new(&format!("flow-{}", rng.below(world.drawn().workflows))).unwrap();
+    let pad = "y".repeat(*rng.pick(&[0, 0, 100]));
+    let request = StartRequest {
+        workflow,
+        version: None,
+        id: Some(id.clone()),
+        input: Bytes::from(format!(r#"{{"n":{},"pad":"{pad}"}}"#, rng.below(10))),
+        tags: BTreeMap::from([("n".to_owned(), n.to_string())]),
+        priority: rng.chance(0.2).then(|| rng.range(0, 10) as i32 - 5),
+        reject_existing: false,
+        wait: None,
+    };
+    let p = world.drawn();
+    let (twice, cancel, deletes) = (rng.chance(p.twice), rng.chance(p.cancel), rng.chance(p.deletes));
+    let read = rng.chance(0.3);
+    if start(&world, &mut rng, &request, twice).await.is_none() {
+        return;
+    }
+    let follower = read
+        .then(|| tokio::spawn(readers::follow_run(Arc::clone(&world), rng.split("follow", 0), id.clone())));
+    if cancel {
+        tokio::time::sleep(rng.millis(0, 15_000)).await;
+        let canceled = insist(&world, &mut rng, |app| {
+            let id = id.clone();
+            async move { app.cancel(&id, false).await }
+        });
+        match canceled.await {
+            Some(Ok(view)) => {
+                world.note(format_args!("{id} is cancelled by a caller"));
+                if !view.status.is_terminal() {
+                    world.violation(format_args!("{id} was cancelled and is {}", view.status.name()));
+                }
+            }
+            Some(Err(e)) if matches!(e.code, ErrorCode::RunEnded | ErrorCode::RunNotFound) => {}
+            Some(Err(e)) => world.violation(format_args!("{id} cannot be cancelled: {e}")),
+            None => return,
+        }
+    }
+    if deletes {
+        delete_and_begin_anew(&world, &mut rng, &request).await;
+    }
+    if let Some(follower) = follower {
+        drop(follower.await);
+    }
+}
+
+/// Starts a run, perhaps through two servers at once.
+async fn start(world: &Arc<World>, rng: &mut Rng, request: &StartRequest, twice: bool) -> Option<()> {
+    let before = world.audit.lock().made(request.id.as_ref()?);
+    let one = |mut rng: Rng| {
+        let world = Arc::clone(world);
+        let request = request.clone();
+        async move {
+            insist(&world, &mut rng, |app| {
+                let request = request.clone();
+                async move { app.start_quietly(request).await }
+            })
+            .await
+        }
+    };
+    let answers = if twice {
+        let (a, b) = tokio::join!(biased; one(rng.split("first", 0)), one(rng.split("second", 0)));
+        vec![a?, b?]
+    } else {
+        vec![one(rng.split("first", 0)).await?]
+    };
+    let mut made = 0;
+    for answer in answers {
+        match answer {
+            Ok((id, created)) => {
+                made += usize::from(created);
+                let audit = world.audit.lock();
+                if audit.made(&id) == before && audit.last_rolled_back.is_none() {
+                    world.violation(format_args!("{id} was started, and there is no such run"));
+                }
+            }
+            Err(e) => world.violation(format_args!("{:?} cannot be started: {e}", request.id)),
+        }
+    }
+    // A run may have been deleted and made again in between.
+    let times = world.audit.lock().made(request.id.as_ref()?).saturating_sub(before);
+    if made > times && world.audit.lock().last_rolled_back.is_none() {
+        world.violation(format_args!("{:?} was made twice", request.id));
+    }
+    Some(())
+}
+
+/// Deletes a run once it has ended, and starts another under its id.
+async fn delete_and_begin_anew(world: &Arc<World>, rng: &mut Rng, request: &StartRequest) {
+    let Some(id) = request.id.clone() else { return };
+    let give_up = Instant::now() + Duration::from_secs(60);
+    loop {
+        tokio::time::sleep(rng.millis(200, 3_000)).await;
+        let deleted = insist(world, rng, |app| {
+            let id = id.clone();
+            async move { app.delete(&id).await }
+        });
+        match deleted.await {
+            Some(Ok(())) => break,
+            Some(Err(e)) if e.code == ErrorCode::RunNotFound => break,
+            Some(Err(e)) if e.code == ErrorCode::RunNotEnded => {}
+            Some(Err(e)) => return world.violation(format_args!("{id} cannot be deleted: {e}")),
+            None => return,
+        }
+        if Instant::now() > give_up {
+            return;
+        }
+    }
+    if world.is_healed() {
+        return;
+    }
+    let mut again = request.clone();
+    again.input = Bytes::from_static(br#"{"n":1}"#);
+    start(world, rng, &again, false).await;
+}

@@ -1,0 +1,283 @@
+//! One seed from its beginning to its end, and what must hold at the end.
+
+use crate::clients;
+use crate::http_workers;
+use crate::nemesis;
+use crate::readers::{self, Seen};
+use crate::sabotage::Sabotage;
+use crate::workers::Worker;
+use crate::world::World;
+use downbeat::model::ids::Partition;
+use downbeat::model::run::{RunStatus, TaskPhase};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Faults go on for so long.
+const FAULTS: Duration = Duration::from_secs(60);
+/// Every run has ended so long after the faults stopped: a lease, retries, work, a claim that expires, and air.
+const QUIET: Duration = Duration::from_secs(90);
+
+/// What a seed came to.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) seed: u64,
+    pub(crate) violations: Vec<String>,
+    pub(crate) hash: u64,
+    pub(crate) notes: u64,
+    pub(crate) last: Vec<String>,
+    pub(crate) runs: usize,
+    pub(crate) commits: u64,
+    pub(crate) assigned: u64,
+    pub(crate) virtual_time: Duration,
+}
+
+/// Runs a seed.
+pub(crate) fn run(seed: u64, sabotage: Option<Sabotage>, verbose: bool) -> Outcome {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    crate::panics::forget();
+    let outcome = runtime.block_on(async {
+        let world = World::new(seed, sabotage, verbose);
+        live(&world).await;
+        world.close();
+        for panic in crate::panics::forget() {
+            world.violation(format_args!("a task panicked: {panic}"));
+        }
+        let (hash, notes, last) = world.trace();
+        let audit = world.audit.lock();
+        Outcome {
+            seed,
+            violations: world.violations(),
+            hash,
+            notes,
+            last,
+            runs: audit.runs.len() + audit.deleted.values().map(Vec::len).sum::<usize>(),
+            commits: audit.commits,
+            assigned: world.ledger.lock().assigned,
+            virtual_time: world.start.elapsed(),
+        }
+    });
+    drop(runtime);
+    outcome
+}
+
+async fn live(world: &Arc<World>) {
+    let p = world.drawn().clone();
+    for n in 0..p.servers {
+        while !world.boot(n).await {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+    clients::register(world, &mut world.rng.split("register", 0)).await;
+    world.remember();
+    let mut workers = tokio::task::JoinSet::new();
+    for n in 0..p.workers {
+        workers.spawn(Worker::new(Arc::clone(world), n).live());
+    }
+    for n in 0..p.http_workers {
+        tokio::spawn(http_workers::live(Arc::clone(world), n));
+    }
+    let mut readers = tokio::task::JoinSet::new();
+    let mut seen: Vec<Arc<Mutex<Option<Seen>>>> = Vec::new();
+    for n in 0..p.global_readers {
+        let cell = Arc::new(Mutex::new(None));
+        seen.push(Arc::clone(&cell));
+        readers.spawn(readers::follow_all(Arc::clone(world), n, cell));
+    }
+    let nemesis = tokio::spawn(nemesis::rage(Arc::clone(world)));
+    let callers = tokio::spawn(clients::start_all(Arc::clone(world), FAULTS - Duration::from_secs(10)));
+
+    let begun = Instant::now();
+    while begun.elapsed() < FAULTS && !world.failed() {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        world.audit.lock().check_whole(world);
+    }
+    world.heal();
+    drop(nemesis.await);
+    let callers_done = || callers.is_finished();
+    let waits = QUIET + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
+    let all_ended = || world.audit.lock().runs.values().all(|t| t.state.status.is_terminal());
+    let done = world.until(waits, Duration::from_millis(500), || callers_done() && all_ended()).await;
+    if !done {
+        stuck(world, callers_done());
+    }
+    if !world.failed() {
+        settled(world).await;
+    }
+    for (n, cell) in seen.iter().enumerate() {
+        if world.failed() {
+            break;
+        }
+        if let Some(seen) = cell.lock().as_ref() {
+            seen.complete(world, &format!("reader {n}"));
+        }
+    }
+    if p.short_retention && !world.failed() {
+        forgotten(world).await;
+    }
+    world.finish();
+    while let Some(left) = workers.join_next().await {
+        if let Ok(held) = left
+            && held > 0
+            && !world.failed()
+        {
+            world.violation(format_args!("a worker still holds {held} tasks, though no run is open"));
+        }
+    }
+    while readers.join_next().await.is_some() {}
+    let stops = (0..p.servers).map(|n| world.retire(n, Duration::ZERO));
+    futures::future::join_all(stops).await;
+}
+
+fn stuck(world: &World, callers_done: bool) {
+    if !callers_done {
+        world.violation("callers still wait for answers");
+    }
+    let audit = world.audit.lock();
+    for (run, truth) in audit.runs.iter().filter(|(_, t)| !t.state.status.is_terminal()) {
+        let tasks: Vec<String> = truth
+            .state
+            .tasks
+            .iter()
+            .zip(&truth.plan.tasks)
+            .filter(|(t, _)| !t.phase.is_terminal())
+            .map(|(t, p)| format!("{}: {:?}", p.id, t.phase))
+            .collect();
+        let wake = world.memory.inspect(|i| i.wake(truth.partition, run)).unwrap();
+        world.violation(format_args!(
+            "run {run} is stuck: armed {:?}, wakes {wake:?}, now {}, {}",
+            truth.state.armed,
+            downbeat::model::time::Clock::now(&*world.clock),
+            tasks.join("; ")
+        ));
+    }
+}
+
+/// Nothing is left over once every run has ended.
+async fn settled(world: &Arc<World>) {
+    let audit_clean = || {
+        let audit = world.audit.lock();
+        audit.check_whole(world);
+        let held: u64 = (0..world.drawn().partitions)
+            .map(|p| world.memory.inspect(|i| i.entries(Partition(p))).unwrap().len() as u64)
+            .sum();
+        held
+    };
+    // What was on its way arrives, claims that were never leased expire, credit comes back.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let left = audit_clean();
+    if left > 0 {
+        world.violation(format_args!("{left} entries stand in queues, though no run is open"));
+    }
+    credit_is_back(world).await;
+    verdicts(world).await;
+}
+
+/// Every worker's credit is free again on the server it is on.
+async fn credit_is_back(world: &Arc<World>) {
+    let back = |world: &World| {
+        let mut free = std::collections::BTreeMap::new();
+        for n in 0..world.servers.len() {
+            for (t, c) in world.app(n).map(|a| a.free_credit()).unwrap_or_default() {
+                *free.entry(t).or_insert(0) += c;
+            }
+        }
+        let granted = world.ledger.lock().granted();
+        (free, granted)
+    };
+    let ok = |world: &World| {
+        let (free, granted) = back(world);
+        // Claims over HTTP come and go, and have credit of their own.
+        granted.iter().all(|(t, c)| free.get(t).copied().unwrap_or_default() >= *c)
+    };
+    if !world.until(Duration::from_secs(20), Duration::from_millis(500), || ok(world)).await {
+        let (free, granted) = back(world);
+        world.violation(format_args!("credit is lost: granted {granted:?}, free {free:?}"));
+    }
+}
+
+/// What each run came to agrees with what its tasks came to.
+async fn verdicts(world: &Arc<World>) {
+    let runs: Vec<_> = world.audit.lock().runs.keys().cloned().collect();
+    let mut rng = world.rng.split("verdicts", 0);
+    for id in runs {
+        let read = clients::insist(world, &mut rng, |app| {
+            let id = id.clone();
+            async move { app.run(&id, None).await }
+        });
+        let Some(read) = read.await else { return };
+        let audit = world.audit.lock();
+        let Some(truth) = audit.runs.get(&id) else { continue };
+        let view = match read {
+            Ok(view) => view,
+            Err(e) => {
+                world.violation(format_args!("{id} cannot be read: {e}"));
+                continue;
+            }
+        };
+        if view.status != truth.state.status {
+            world.violation(format_args!(
+                "{id} reads as {}, and is {}",
+                view.status.name(),
+                truth.state.status.name()
+            ));
+        }
+        let ledger = world.ledger.lock();
+        for ((task, shown), plan) in truth.state.tasks.iter().zip(&view.tasks).zip(&truth.plan.tasks) {
+            if shown.status != task.phase.name() {
+                world.violation(format_args!(
+                    "{id}/{} reads as {}, and is {}",
+                    plan.id,
+                    shown.status,
+                    task.phase.name()
+                ));
+            }
+            let TaskPhase::Completed { output } = &task.phase else { continue };
+            let kept = crate::audit::text(world, truth, output).unwrap_or_default();
+            let told = match &shown.output {
+                downbeat::app::view::ValueView::Json(json) => json.clone(),
+                downbeat::app::view::ValueView::Ref { .. } => continue,
+            };
+            if kept != told {
+                world.violation(format_args!(
+                    "{id}/{}: its output reads as {told:?}, and is {kept:?}",
+                    plan.id
+                ));
+            }
+            let by = task.accepted.map(|(_, nonce)| nonce);
+            if !by.is_some_and(|nonce| ledger.completed(&nonce, &kept)) {
+                world.violation(format_args!("{id}/{}: nobody who held it said {kept:?}", plan.id));
+            }
+        }
+        let failed = truth.state.error.is_some();
+        if (truth.state.status == RunStatus::Completed) == failed
+            && truth.state.status != RunStatus::Cancelled
+        {
+            world.violation(format_args!("{id} is {} and has an error: {failed}", truth.state.status.name()));
+        }
+    }
+}
+
+/// With a short retention, nothing is kept of any run.
+async fn forgotten(world: &Arc<World>) {
+    let waits =
+        Duration::from_secs(60) + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
+    let gone = world.until(waits, Duration::from_secs(1), || world.audit.lock().runs.is_empty()).await;
+    if !gone {
+        let audit = world.audit.lock();
+        return world
+            .violation(format_args!("{:?} outlive their retention", audit.runs.keys().collect::<Vec<_>>()));
+    }
+    if world.failed() {
+        return;
+    }
+    // Workflows, documents, lanes, sessions, clocks and event streams stay.
+    let left: Vec<_> = world.memory.inspect(|i| i.census()).unwrap();
+    let left: Vec<_> = left.into_iter().filter(|(letter, _)| !"BDLSKGHM".contains(*letter)).collect();
+    if !left.is_empty() {
+        world.violation(format_args!("keys are left of runs that are gone: {left:?}"));
+    }
+}

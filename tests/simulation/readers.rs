@@ -1,0 +1,341 @@
+//! Readers of events: each must see every event once and in order, whatever server it is on and however often
+//! its stream is cut.
+
+use crate::clients::insist;
+use crate::rng::Rng;
+use crate::world::World;
+use downbeat::app::view::{EventFilter, EventItem, EventView};
+use downbeat::app::{EventFeed, RunFeed};
+use downbeat::model::error::ErrorCode;
+use downbeat::model::event::{EventKind, LogEntry};
+use downbeat::model::ids::RunId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// What a global reader has seen.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Everything that happened later must have been told.
+    since: Instant,
+    /// By run: when the run began (a run may begin anew under its id), and the ordinal that comes next.
+    runs: BTreeMap<RunId, (Instant, usize)>,
+    resets: u32,
+}
+
+fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool {
+    let task = entry.task.map(|t| truth.path(t));
+    if event.deleted {
+        return event.kind == entry.kind;
+    }
+    event.kind == entry.kind
+        && event.time == entry.time
+        && event.task == task
+        && event.attempt.unwrap_or_default() == if task.is_some() { entry.attempt } else { 0 }
+        && event.delivery.unwrap_or(1) == entry.delivery.max(1)
+}
+
+impl Seen {
+    fn new() -> Self {
+        Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0 }
+    }
+
+    fn event(&mut self, world: &World, event: &EventView, name: &str) {
+        let audit = world.audit.lock();
+        let run = &event.run;
+        if audit.unmade.contains(run) {
+            return;
+        }
+        let mut lives: Vec<&crate::audit::Truth> = audit.deleted.get(run).into_iter().flatten().collect();
+        lives.extend(audit.runs.get(run));
+        if lives.iter().any(|t| t.rolled) {
+            return;
+        }
+        let (began, next) = match self.runs.get(run) {
+            Some((began, next)) => (*began, *next),
+            None => match first(&lives, event, self.since) {
+                Some(found) => found,
+                None => {
+                    return world.violation(format_args!(
+                        "{name} hears of {:?} of {run}, which never was",
+                        event.kind
+                    ));
+                }
+            },
+        };
+        // The life that this event is of: the one we are in, or the next once that is told to its end.
+        let mut at = lives.iter().position(|t| t.since == began);
+        let mut next = next;
+        if at.is_some_and(|n| next == lives[n].state.log.len() && n + 1 < lives.len()) {
+            at = at.map(|n| n + 1);
+            next = 0;
+        }
+        let Some(truth) = at.and_then(|n| lives.get(n)) else {
+            return world.violation(format_args!("{name} hears of a run {run} that is gone"));
+        };
+        match truth.state.log.get(next) {
+            Some(entry) if is(event, entry, truth) => {
+                self.runs.insert(run.clone(), (truth.since, next + 1));
+            }
+            expected => world.violation(format_args!(
+                "{name} hears {:?} {:?} of {run} as its event {next}, which is {expected:?}",
+                event.kind, event.task
+            )),
+        }
+    }
+
+    /// Everything since the beginning must have been told.
+    pub(crate) fn complete(&self, world: &World, name: &str) {
+        let audit = world.audit.lock();
+        for (run, truth) in &audit.runs {
+            if truth.rolled || truth.touched <= self.since || audit.unmade.contains(run) {
+                continue;
+            }
+            if audit.deleted.get(run).is_some_and(|d| d.iter().any(|t| t.rolled)) {
+                continue;
+            }
+            let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
+            if told != truth.state.log.len() {
+                world.violation(format_args!(
+                    "{name} heard {told} of {} events of {run}",
+                    truth.state.log.len()
+                ));
+            }
+        }
+        for (run, lives) in &audit.deleted {
+            let Some(truth) = lives.last() else { continue };
+            if audit.runs.contains_key(run) || truth.since <= self.since || lives.iter().any(|t| t.rolled) {
+                continue;
+            }
+            let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
+            if told != truth.state.log.len() && !audit.unmade.contains(run) {
+                world.violation(format_args!(
+                    "{name} heard {told} of {} events of {run}, now deleted",
+                    truth.state.log.len()
+                ));
+            }
+        }
+    }
+}
+
+/// The life of a run and the ordinal in it that a first event is.
+fn first(lives: &[&crate::audit::Truth], event: &EventView, since: Instant) -> Option<(Instant, usize)> {
+    for truth in lives {
+        if truth.since > since {
+            // It began after we did: its first event comes first.
+            return Some((truth.since, 0));
+        }
+        if let Some(n) = truth.state.log.iter().position(|e| is(event, e, truth)) {
+            return Some((truth.since, n));
+        }
+    }
+    None
+}
+
+/// Reads all events until the world ends.
+pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex<Option<Seen>>>) {
+    let mut rng = world.rng.split("reader", number as u64);
+    let name = format!("reader {number}");
+    tokio::time::sleep(rng.millis(0, 10_000)).await;
+    let mut cursor: Option<String> = None;
+    while !world.is_over() {
+        let Some((server, app)) = world.pick(&mut rng) else {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            continue;
+        };
+        let opened = {
+            let _turn = world.servers[server].subscribing.lock().await;
+            world.servers[server].link.gate().await;
+            let opened = app.events(EventFilter::default(), cursor.as_deref());
+            tokio::time::timeout(Duration::from_secs(12), opened).await
+        };
+        let Ok(Ok(mut feed)) = opened else {
+            tokio::time::sleep(rng.millis(50, 500)).await;
+            continue;
+        };
+        if cursor.is_none() {
+            // Nothing was told that could be resumed after: from now on.
+            let resets = seen.lock().as_ref().map_or(0, |s| s.resets);
+            *seen.lock() = Some(Seen { resets, ..Seen::new() });
+        }
+        world.note(format_args!("{name} reads from server {server}"));
+        read_all(&world, &mut rng, server, &mut feed, &mut cursor, &seen, &name).await;
+        tokio::time::sleep(rng.millis(0, 800)).await;
+    }
+}
+
+async fn read_all(
+    world: &Arc<World>,
+    rng: &mut Rng,
+    server: usize,
+    feed: &mut EventFeed,
+    cursor: &mut Option<String>,
+    seen: &Mutex<Option<Seen>>,
+    name: &str,
+) {
+    loop {
+        if world.is_over() || rng.chance(world.profile().reader_cuts) {
+            return;
+        }
+        world.servers[server].link.gate().await;
+        let Ok(item) = tokio::time::timeout(Duration::from_secs(1), feed.next()).await else { continue };
+        match item {
+            None => return,
+            Some(EventItem::Reset) => {
+                world.note(format_args!("{name} is reset"));
+                let trimmed = world.drawn().stream_bound < 1_000;
+                if !trimmed && world.audit.lock().last_rolled_back.is_none() {
+                    world.violation(format_args!("{name} is reset, and nothing was trimmed or lost"));
+                }
+                let resets = seen.lock().as_ref().map_or(0, |s| s.resets);
+                *seen.lock() = Some(Seen { resets: resets + 1, ..Seen::new() });
+                *cursor = None;
+            }
+            Some(EventItem::Event(event)) => {
+                if let Some(seen) = seen.lock().as_mut() {
+                    seen.event(world, &event, name);
+                }
+                *cursor = Some(event.cursor.clone());
+                never_behind(world, rng, &event).await;
+            }
+        }
+    }
+}
+
+/// What is read after an event knows of it.
+async fn never_behind(world: &Arc<World>, rng: &mut Rng, event: &EventView) {
+    if event.deleted || !rng.chance(0.1) {
+        return;
+    }
+    let rolls = world.audit.lock().last_rolled_back;
+    let id = event.run.clone();
+    let Some(read) = insist(world, rng, |app| {
+        let id = id.clone();
+        async move { app.run(&id, None).await }
+    })
+    .await
+    else {
+        return;
+    };
+    {
+        let audit = world.audit.lock();
+        // Lost, deleted, or begun anew meanwhile: then it may well read otherwise.
+        if audit.last_rolled_back != rolls || audit.deleted.contains_key(&id) || audit.unmade.contains(&id) {
+            return;
+        }
+        if audit.runs.get(&id).is_none_or(|t| t.rolled) {
+            return;
+        }
+    }
+    let view = match read {
+        Ok(view) => view,
+        Err(e) if e.code == ErrorCode::RunNotFound => return,
+        Err(e) => return world.violation(format_args!("{id} cannot be read: {e}")),
+    };
+    if event.kind.ends_run() && !view.status.is_terminal() {
+        world.violation(format_args!(
+            "{id} has ended, a reader was told, and it reads as {}",
+            view.status.name()
+        ));
+    }
+    let Some(task) = event.task.as_ref().and_then(|t| view.tasks.iter().find(|v| v.task == *t)) else {
+        return;
+    };
+    let ended = matches!(
+        event.kind,
+        EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskSkipped | EventKind::TaskCancelled
+    );
+    let open = matches!(task.status, "pending" | "queued" | "running" | "retrying");
+    let attempts = task.attempts.last().map_or(0, |a| a.number);
+    if (ended && open) || attempts < event.attempt.unwrap_or_default() {
+        world.violation(format_args!(
+            "{id}/{}: {:?} was told, and it reads as {} in attempt {attempts}",
+            task.task, event.kind, task.status
+        ));
+    }
+}
+
+/// Reads the events of one run, from the first to the last.
+pub(crate) async fn follow_run(world: Arc<World>, mut rng: Rng, id: RunId) {
+    let mut cursor: Option<String> = None;
+    let mut next = 0;
+    let mut ended = false;
+    let rolled = |world: &World| {
+        let audit = world.audit.lock();
+        // A run that was lost or began anew has other events; its feed says so, and that is another test.
+        audit.unmade.contains(&id)
+            || audit.deleted.contains_key(&id)
+            || audit.runs.get(&id).is_none_or(|t| t.rolled)
+    };
+    while !world.is_over() && !ended {
+        let opened = insist(&world, &mut rng, |app| {
+            let (id, cursor) = (id.clone(), cursor.clone());
+            async move { app.run_events(&id, cursor.as_deref()).await }
+        });
+        let mut feed = match opened.await {
+            None => return,
+            Some(Ok(RunFeed::AtEnd)) => {
+                if !rolled(&world) {
+                    world.violation(format_args!(
+                        "the feed of {id} is at its end, and its last event was not told"
+                    ));
+                }
+                return;
+            }
+            Some(Ok(RunFeed::Feed(feed))) => feed,
+            Some(Err(_)) if rolled(&world) => return,
+            Some(Err(e)) => return world.violation(format_args!("the events of {id} cannot be read: {e}")),
+        };
+        loop {
+            if world.is_over() || rng.chance(world.profile().reader_cuts) {
+                break;
+            }
+            let Ok(item) = tokio::time::timeout(Duration::from_secs(1), feed.next()).await else { continue };
+            if rolled(&world) {
+                return;
+            }
+            match item {
+                None => break,
+                Some(EventItem::Reset) => return world.violation(format_args!("the feed of {id} is reset")),
+                Some(EventItem::Event(event)) => {
+                    let audit = world.audit.lock();
+                    let Some(truth) = audit.runs.get(&id) else { return };
+                    match truth.state.log.get(next) {
+                        Some(entry) if is(&event, entry, truth) => next += 1,
+                        expected => {
+                            return world.violation(format_args!(
+                                "the feed of {id} tells {:?} {:?} as event {next}, which is {expected:?}",
+                                event.kind, event.task
+                            ));
+                        }
+                    }
+                    ended = event.kind.ends_run();
+                    cursor = Some(event.cursor);
+                }
+            }
+            if ended {
+                // Nothing follows the last one, and the stream ends by itself.
+                let after = tokio::time::timeout(Duration::from_secs(30), feed.next()).await;
+                if !matches!(after, Ok(None)) && !rolled(&world) {
+                    world.violation(format_args!("after the last event of {id} its feed gives {after:?}"));
+                }
+                break;
+            }
+        }
+        tokio::time::sleep(rng.millis(0, 500)).await;
+    }
+    if ended
+        && !rolled(&world)
+        && let Some(Ok(again)) = insist(&world, &mut rng, |app| {
+            let (id, cursor) = (id.clone(), cursor.clone());
+            async move { app.run_events(&id, cursor.as_deref()).await }
+        })
+        .await
+        && !matches!(again, RunFeed::AtEnd)
+        && !rolled(&world)
+    {
+        world.violation(format_args!("the feed of {id} begins again at its end"));
+    }
+}

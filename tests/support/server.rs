@@ -56,6 +56,25 @@ impl Server {
         Self { process, address, _data: None }
     }
 
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it has stopped; its exit status.
+    pub async fn stopped(&mut self) -> Option<i32> {
+        let ended = async {
+            loop {
+                if let Some(status) = self.process.try_wait().unwrap() {
+                    return status.code();
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap()
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

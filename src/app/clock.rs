@@ -31,13 +31,15 @@ impl StoreClock {
         }
     }
 
-    /// A tick of `partition` came back.
-    pub(crate) fn ticked(&self, partition: Partition, now: Timestamp, lease: LeaseTime) {
+    /// A tick of `partition` came back. True if its lease clock went back: only a store that lost its tail (a
+    /// fail-over, a log cut short) does that.
+    pub(crate) fn ticked(&self, partition: Partition, now: Timestamp, lease: LeaseTime) -> bool {
         let at = Instant::now();
         *self.wall.write() = (now, at);
-        if let Some(cell) = self.leases.get(usize::from(partition.0)) {
-            *cell.write() = (lease, at);
-        }
+        self.leases.get(usize::from(partition.0)).is_some_and(|cell| {
+            let (before, _) = std::mem::replace(&mut *cell.write(), (lease, at));
+            lease < before
+        })
     }
 
     /// The store's wall clock.
@@ -59,6 +61,17 @@ impl StoreClock {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_clock_that_goes_back_is_noticed_once() {
+        let c = StoreClock::new(1, Timestamp(5));
+        let ticked = |ms| c.ticked(Partition(0), Timestamp(5), LeaseTime::from_millis(ms));
+        assert!(!ticked(40));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!ticked(40), "it stood still");
+        assert!(ticked(39));
+        assert!(!ticked(39));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn wall_time_runs_on_and_a_lease_clock_stands_still_in_a_stall() {

@@ -46,7 +46,9 @@ async fn round(inner: &Inner, partitions: &[Partition]) -> bool {
 }
 
 async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
-    inner.clock.ticked(partition, tick.now, tick.lease_now);
+    if inner.clock.ticked(partition, tick.now, tick.lease_now) {
+        went_back(inner, partition);
+    }
     if inner.queues.ticked(partition, &tick.heads) {
         inner.feed.notify_one();
     }
@@ -62,6 +64,15 @@ async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
     for (run, ask) in due.chain(expired) {
         drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
     }
+}
+
+/// The store lost its tail. Leases may stand again whose results we have acknowledged, and others be gone: every
+/// worker comes back and says what it holds, and what none of them names is given out anew. Versions of workflows
+/// may be others than those we know. What lanes keep of runs needs no care: it is compared with every commit.
+fn went_back(inner: &Inner, partition: Partition) {
+    tracing::error!(partition = partition.0, "the store lost what it had last taken; workers are asked to resume");
+    inner.plans.forget_all();
+    inner.dispatcher.lock().close_all();
 }
 
 /// Listens to hints of other servers.

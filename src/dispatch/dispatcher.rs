@@ -262,8 +262,10 @@ impl Dispatcher {
     /// Takes over an attempt that a resumed session already holds.
     pub fn adopt(&mut self, key: SessionKey, token: String, task_type: TaskType, now: Instant) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        let credit =
-            session.credits.entry(task_type.clone()).or_insert(Credit { max: 0, held: 0, reserved: 0 });
+        let credit = session.credits.entry(task_type.clone()).or_insert_with(|| {
+            self.rings.entry(task_type.clone()).or_default().push_back(key);
+            Credit { max: 0, held: 0, reserved: 0 }
+        });
         if session
             .flights
             .insert(token, Flight { task_type, since: now, acked: true, ack_kept: true })
@@ -501,6 +503,18 @@ mod tests {
     }
     fn give(d: &mut Dispatcher, t: &str, token: &str, now: Instant) -> bool {
         d.reserve(&ty(t)).is_some_and(|(r, _)| d.assign(r, work(token, t), now).is_ok())
+    }
+
+    #[tokio::test]
+    async fn a_resumed_session_that_holds_work_is_given_more_of_it() {
+        let now = Instant::now();
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[], now);
+        d.adopt(key, "t1".into(), ty("a"), now);
+        assert!(!give(&mut d, "a", "t2", now), "no credit was granted yet");
+        d.set_credit(key, &sub("a", 2));
+        assert!(give(&mut d, "a", "t2", now));
+        assert!(!give(&mut d, "a", "t3", now));
     }
 
     #[tokio::test]

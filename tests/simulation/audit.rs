@@ -11,7 +11,7 @@ use downbeat::model::payload::Payload;
 use downbeat::model::plan::{Plan, TaskKind};
 use downbeat::model::record;
 use downbeat::model::run::{Holder, RunState, TaskPhase};
-use downbeat::model::time::{Clock, Span, Timestamp};
+use downbeat::model::time::{Span, Timestamp};
 use downbeat::model::token::TaskToken;
 use downbeat::store::{Batch, Committed, DUE_AGAIN, Result, Store};
 use futures::FutureExt;
@@ -376,8 +376,7 @@ impl Check<'_> {
         let (Some(wake), Some(armed)) = (wake, self.state.armed) else {
             return self.fault(format_args!("it is open and nothing will wake it"));
         };
-        let now = self.world.clock.now();
-        if wake > armed.max(now.plus(DUE_AGAIN)) {
+        if wake > armed.max(self.world.clock.highest().plus(DUE_AGAIN)) {
             self.fault(format_args!("it is woken at {wake}, armed for {armed}"));
         }
         let mut earliest = self.state.deadline;

@@ -98,7 +98,8 @@ impl Link {
             if until <= Instant::now() {
                 return;
             }
-            tokio::time::sleep_until(until).await;
+            // It may end earlier than was said.
+            tokio::time::sleep_until(until.min(Instant::now() + Duration::from_millis(500))).await;
         }
     }
 

@@ -155,8 +155,10 @@ pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex
             tokio::time::sleep(rng.millis(50, 500)).await;
             continue;
         };
-        if seen.lock().is_none() {
-            *seen.lock() = Some(Seen::new());
+        if cursor.is_none() {
+            // Nothing was told that could be resumed after: from now on.
+            let resets = seen.lock().as_ref().map_or(0, |s| s.resets);
+            *seen.lock() = Some(Seen { resets, ..Seen::new() });
         }
         world.note(format_args!("{name} reads from server {server}"));
         read_all(&world, &mut rng, server, &mut feed, &mut cursor, &seen, &name).await;

@@ -33,6 +33,7 @@ const EPOCH: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 pub(crate) struct SimClock {
     start: Instant,
     offset: AtomicI64,
+    highest: AtomicI64,
 }
 
 impl Clock for SimClock {
@@ -44,7 +45,13 @@ impl Clock for SimClock {
 
 impl SimClock {
     pub(crate) fn step(&self, by_ms: i64) {
+        self.highest.fetch_max(self.now().0, Ordering::Relaxed);
         self.offset.fetch_add(by_ms * 1_000, Ordering::Relaxed);
+    }
+
+    /// The latest time it ever showed.
+    pub(crate) fn highest(&self) -> Timestamp {
+        Timestamp(self.highest.load(Ordering::Relaxed).max(self.now().0))
     }
 }
 
@@ -53,6 +60,7 @@ pub(crate) struct Server {
     pub(crate) link: Link,
     running: Mutex<Option<Running>>,
     boots: AtomicI64,
+    booting: tokio::sync::Mutex<()>,
     /// Subscribing to the global feed, one at a time: who is woken first must not depend on chance.
     pub(crate) subscribing: tokio::sync::Mutex<()>,
 }
@@ -101,7 +109,7 @@ impl World {
             s.provoke(&mut profile);
         }
         let start = Instant::now();
-        let clock = Arc::new(SimClock { start, offset: AtomicI64::new(0) });
+        let clock = Arc::new(SimClock { start, offset: AtomicI64::new(0), highest: AtomicI64::new(0) });
         let (partitions, bound) = (profile.partitions, profile.stream_bound);
         let memory = MemoryStore::with_stream_bound(Arc::clone(&clock) as Arc<dyn Clock>, partitions, bound);
         let servers = (0..profile.servers)
@@ -109,6 +117,7 @@ impl World {
                 link: Link::new(rng.split("link", n as u64), start),
                 running: Mutex::new(None),
                 boots: AtomicI64::new(0),
+                booting: tokio::sync::Mutex::new(()),
                 subscribing: tokio::sync::Mutex::new(()),
             })
             .collect();
@@ -232,6 +241,7 @@ impl World {
 
     /// Starts a server; false if it could not (the store did not answer).
     pub(crate) async fn boot(self: &Arc<Self>, server: usize) -> bool {
+        let _turn = self.servers[server].booting.lock().await;
         if self.is_up(server) {
             return true;
         }
@@ -278,7 +288,11 @@ impl World {
         self.note(format_args!("server {server} drains"));
         app.drain(Span(i64::try_from(grace.as_micros()).unwrap()));
         self.servers[server].link.trouble();
+        let boot = self.servers[server].boots.load(Ordering::Relaxed);
         tokio::time::sleep(grace).await;
+        if self.servers[server].boots.load(Ordering::Relaxed) != boot {
+            return; // Killed meanwhile, and begun again.
+        }
         let Some(running) = self.servers[server].running.lock().take() else { return };
         if tokio::time::timeout(Duration::from_secs(30), running.app.stop()).await.is_err() {
             self.violation(format_args!("server {server} does not stop"));

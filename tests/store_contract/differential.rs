@@ -7,6 +7,7 @@ use crate::data::{P, entry, field, prefix, record, run, session, task_type};
 use crate::fixture::{self, Fixture, PARTITIONS};
 use bytes::Bytes;
 use downbeat::model::commit::{EventNote, Expect, QueueOp, RunWrite, WakeOp, Write};
+use downbeat::model::event::EventKind;
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId};
 use downbeat::model::time::{LeaseTime, Span, Timestamp};
 use downbeat::store::{Batch, SessionRecord, StreamPosition, Taken};
@@ -133,7 +134,7 @@ fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWri
             (1, tens) => Some(Some(at(tens))),
             _ => Some(None),
         },
-        event: generated.event.then(|| EventNote { run: run(&name), first: 1, count: 1, ended: false }),
+        event: generated.event.then(|| EventNote { run: run(&name), first: 1, kinds: vec![EventKind::RunStarted] }),
     }
 }
 

@@ -134,7 +134,11 @@ fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWri
             (1, tens) => Some(Some(at(tens))),
             _ => Some(None),
         },
-        event: generated.event.then(|| EventNote { run: run(&name), first: 1, kinds: vec![EventKind::RunStarted] }),
+        event: generated.event.then(|| EventNote {
+            run: run(&name),
+            first: 1,
+            kinds: vec![EventKind::RunStarted],
+        }),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::store::kv::memory::Map;
 use crate::store::kv::{Kv, Order, Pair, Writes};
 use crate::store::{Result, StoreError};
 use bytes::Bytes;
-use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable as _};
 use parking_lot::RwLock;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,9 +78,53 @@ impl Disk {
         Ok(Self { db, hot, cold, mirror: Arc::new(RwLock::new(mirror)), sync_groups })
     }
 
+    /// The map as it is now, for a reader.
+    pub(super) fn view(&self) -> View {
+        View { cold: self.db.snapshot(), disk: self.clone() }
+    }
+
     /// Has the disk take what the system holds.
     pub(super) fn sync(&self) -> Result<()> {
         self.db.persist(PersistMode::SyncData).map_err(|e| failure(&e, true))
+    }
+}
+
+/// The map as it was at one moment: a group of writes is seen whole or not at all. Fjall lets a plain read see
+/// the first writes of a group before its last ones are in, an event before the record that it tells of, say.
+pub(super) struct View {
+    disk: Disk,
+    cold: fjall::Snapshot,
+}
+
+impl Kv for View {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        if is_hot(key) {
+            return self.disk.get(key);
+        }
+        let value = self.cold.get(&self.disk.cold, key).map_err(|e| failure(&e, false))?;
+        Ok(value.map(|v| Bytes::copy_from_slice(&v)))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], limit: usize, order: Order) -> Result<Vec<Pair>> {
+        if is_hot(from) || from >= to {
+            return self.disk.scan(from, to, limit, order);
+        }
+        collect(self.cold.range(&self.disk.cold, from..to), limit, order)
+    }
+
+    fn apply(&mut self, writes: Writes) -> Result<()> {
+        self.disk.apply(writes)
+    }
+}
+
+fn collect(range: fjall::Iter, limit: usize, order: Order) -> Result<Vec<Pair>> {
+    let read = |pair: fjall::Guard| {
+        let (key, value) = pair.into_inner().map_err(|e| failure(&e, false))?;
+        Ok((key.to_vec(), Bytes::copy_from_slice(&value)))
+    };
+    match order {
+        Order::Ascending => range.take(limit).map(read).collect(),
+        Order::Descending => range.rev().take(limit).map(read).collect(),
     }
 }
 
@@ -100,15 +144,7 @@ impl Kv for Disk {
         if from >= to {
             return Ok(Vec::new());
         }
-        let range = self.cold.range(from..to);
-        let read = |pair: fjall::Guard| {
-            let (key, value) = pair.into_inner().map_err(|e| failure(&e, false))?;
-            Ok((key.to_vec(), Bytes::copy_from_slice(&value)))
-        };
-        match order {
-            Order::Ascending => range.take(limit).map(read).collect(),
-            Order::Descending => range.rev().take(limit).map(read).collect(),
-        }
+        collect(self.cold.range(from..to), limit, order)
     }
 
     fn apply(&mut self, writes: Writes) -> Result<()> {

@@ -45,7 +45,8 @@ impl Reader {
 
     /// Waits for the end of every run and compares with what each run's own stream tells.
     pub(crate) async fn audit(mut self, address: SocketAddr, runs: usize) {
-        let all = tokio::time::timeout(Duration::from_secs(30), self.ended.wait_for(|n| *n >= runs)).await.is_ok();
+        let all =
+            tokio::time::timeout(Duration::from_secs(30), self.ended.wait_for(|n| *n >= runs)).await.is_ok();
         self.reading.abort();
         let seen = self.seen.lock().unwrap();
         assert!(all, "{} of {runs} runs were told to have ended", *self.ended.borrow());

@@ -19,7 +19,13 @@ impl Server {
     /// Starts `downbeat dev` on a free port with its own data and waits until it says where it listens.
     pub fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let mut server = Self::spawn(Command::new(env!("CARGO_BIN_EXE_downbeat")).arg("dev").args(["--listen", "127.0.0.1:0"]).arg("--data").arg(data.path()));
+        let mut server = Self::spawn(
+            Command::new(env!("CARGO_BIN_EXE_downbeat"))
+                .arg("dev")
+                .args(["--listen", "127.0.0.1:0"])
+                .arg("--data")
+                .arg(data.path()),
+        );
         server._data = Some(data);
         server
     }

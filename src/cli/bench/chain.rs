@@ -61,7 +61,9 @@ pub(super) async fn run(
         };
         let (now, wall) = (since(), SystemClock.now().0);
         for item in batch.items {
-            let Some(pb::watch_item::Item::Event(event)) = item.item else { continue };
+            let Some(pb::watch_item::Item::Event(event)) = item.item else {
+                return Err(Failure::failed("the stream of events was reset: some were lost"));
+            };
             let index = event.run.strip_prefix(&prefix).and_then(|n| n.parse::<usize>().ok());
             let Some(seen) = index.and_then(|n| seen.get_mut(n)) else { continue };
             seen.completions += 1;
@@ -166,9 +168,11 @@ async fn audit(args: &Args, caller: &Caller, prefix: &str, seen: &[Seen], submit
     if let Some(first) = submitted.refused.first() {
         wrong.push(format!("{} starts were refused, e.g. {first}", submitted.refused.len()));
     }
-    let missing = seen.iter().filter(|s| s.completions == 0).count();
-    if missing > 0 {
-        wrong.push(format!("{missing} runs did not complete"));
+    let missing: Vec<_> =
+        (0..args.runs).zip(seen).filter(|(_, s)| s.completions == 0).map(|(n, _)| n).collect();
+    if !missing.is_empty() {
+        let first = missing.iter().take(5).map(|n| format!("{prefix}{n}")).collect::<Vec<_>>().join(", ");
+        wrong.push(format!("no event of completion came for {} runs, e.g. {first}", missing.len()));
     }
     let doubled = seen.iter().filter(|s| s.completions > 1).count();
     if doubled > 0 {

@@ -335,7 +335,9 @@ async fn adopt(
 pub(crate) async fn run_keeper(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let keep = async {
-        let every = (inner.options.ack_within.to_std() / 8).max(std::time::Duration::from_millis(10));
+        // Often enough for the shorter of both; renewals must not wait for a long ack window.
+        let every = (inner.options.ack_within.to_std() / 8).min(inner.options.ping_every.to_std() / 6);
+        let every = every.max(std::time::Duration::from_millis(10));
         let mut beat = tokio::time::interval(every);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut pinged = Instant::now();

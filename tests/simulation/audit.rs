@@ -457,7 +457,8 @@ impl Check<'_> {
                         self.fault(format_args!("{path} lost a worker it did not have"));
                         continue;
                     };
-                    if !lease.acked && matches!(lease.holder, Holder::Session { .. }) {
+                    let session = matches!(lease.holder, Holder::Session { .. });
+                    if session && !lease.acked && !self.world.ledger.lock().acked(&lease.nonce) {
                         self.fault(format_args!(
                             "{path}: a delivery without acknowledgement costs an attempt"
                         ));

@@ -4,7 +4,7 @@ use crate::clients;
 use crate::http_workers;
 use crate::nemesis;
 use crate::readers::{self, Seen};
-use crate::sabotage::Sabotage;
+use crate::sabotage::Case;
 use crate::workers::Worker;
 use crate::world::World;
 use downbeat::model::ids::Partition;
@@ -35,12 +35,12 @@ pub(crate) struct Outcome {
 }
 
 /// Runs a seed.
-pub(crate) fn run(seed: u64, sabotage: Option<Sabotage>, verbose: bool) -> Outcome {
+pub(crate) fn run(seed: u64, case: Case, verbose: bool) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     crate::panics::forget();
     let outcome = runtime.block_on(async {
-        let world = World::new(seed, sabotage, verbose);
+        let world = World::new(seed, case, verbose);
         live(&world).await;
         world.close();
         for panic in crate::panics::forget() {
@@ -133,9 +133,6 @@ async fn live(world: &Arc<World>) {
 }
 
 fn stuck(world: &World, callers_done: bool) {
-    if !callers_done {
-        world.violation("callers still wait for answers");
-    }
     let audit = world.audit.lock();
     for (run, truth) in audit.runs.iter().filter(|(_, t)| !t.state.status.is_terminal()) {
         let tasks: Vec<String> = truth
@@ -153,6 +150,10 @@ fn stuck(world: &World, callers_done: bool) {
             downbeat::model::time::Clock::now(&*world.clock),
             tasks.join("; ")
         ));
+    }
+    drop(audit);
+    if !callers_done {
+        world.violation("callers still wait for answers");
     }
 }
 

@@ -19,6 +19,8 @@ struct Holding {
     since: Instant,
     /// The worker has it and means to finish it.
     holds: bool,
+    /// The worker has said that it has it.
+    acked: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +46,7 @@ impl Ledger {
     pub(crate) fn given(&mut self, worker: &str, assignment: &Assignment) {
         let token = TaskToken::decode(&assignment.token).expect("assignments carry tokens of ours");
         self.assigned += 1;
-        let holding = Holding { worker: worker.to_owned(), since: Instant::now(), holds: true };
+        let holding = Holding { worker: worker.to_owned(), since: Instant::now(), holds: true, acked: false };
         self.held.insert(token.nonce, holding);
     }
 
@@ -53,6 +55,18 @@ impl Ledger {
         if let Some(holding) = TaskToken::decode(token).and_then(|t| self.held.get_mut(&t.nonce)) {
             holding.holds = false;
         }
+    }
+
+    /// A worker says that it has what it was given.
+    pub(crate) fn acks(&mut self, token: &str) {
+        if let Some(holding) = TaskToken::decode(token).and_then(|t| self.held.get_mut(&t.nonce)) {
+            holding.acked = true;
+        }
+    }
+
+    /// Whether the worker of an attempt has ever said that it has it.
+    pub(crate) fn acked(&self, nonce: &Nonce) -> bool {
+        self.held.get(nonce).is_some_and(|h| h.acked)
     }
 
     /// A worker is well connected to a server, or to none; whatever was before may have cost it time.
@@ -93,7 +107,7 @@ impl Ledger {
         let standing = self.workers.get(&holding.worker)?;
         let owner = world.servers[standing.server?].link.last_trouble();
         let anyone = world.servers.iter().map(|s| s.link.last_trouble()).max()?;
-        let since = standing.trouble.max(owner).max(anyone).max(holding.since);
+        let since = standing.trouble.max(owner).max(anyone);
         let steady = then.checked_duration_since(since)?;
         (steady > STEADY).then(|| (holding.worker.clone(), steady))
     }

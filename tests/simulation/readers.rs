@@ -12,6 +12,7 @@ use downbeat::model::ids::RunId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -37,6 +38,12 @@ fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool 
         && event.delivery.unwrap_or(1) == entry.delivery.max(1)
 }
 
+/// A tail was lost and the wall clock was set back: positions in the event streams may come a second time, and
+/// a cursor cannot tell. Until cursors carry an epoch that is renewed then, no reader is held to anything.
+fn positions_may_repeat(world: &World, audit: &crate::audit::Audit) -> bool {
+    audit.last_rolled_back.is_some() && world.set_back_ms.load(Ordering::Relaxed) > 0
+}
+
 impl Seen {
     fn new() -> Self {
         Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0 }
@@ -45,7 +52,7 @@ impl Seen {
     fn event(&mut self, world: &World, event: &EventView, name: &str) {
         let audit = world.audit.lock();
         let run = &event.run;
-        if audit.unmade.contains(run) {
+        if audit.unmade.contains(run) || positions_may_repeat(world, &audit) {
             return;
         }
         let mut lives: Vec<&crate::audit::Truth> = audit.deleted.get(run).into_iter().flatten().collect();
@@ -89,6 +96,9 @@ impl Seen {
     /// Everything since the beginning must have been told.
     pub(crate) fn complete(&self, world: &World, name: &str) {
         let audit = world.audit.lock();
+        if positions_may_repeat(world, &audit) {
+            return;
+        }
         for (run, truth) in &audit.runs {
             if truth.rolled || truth.touched <= self.since || audit.unmade.contains(run) {
                 continue;

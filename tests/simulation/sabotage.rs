@@ -2,11 +2,9 @@
 
 use crate::profile::Profile;
 use crate::world::World;
-use downbeat::app::Options;
 use downbeat::model::commit::{Expect, Write};
 use downbeat::model::entropy::{Entropy, SeededEntropy};
 use downbeat::model::ids::Prefix;
-use downbeat::model::time::Span;
 use downbeat::store::{Batch, Committed, StreamEntry, Verdict};
 
 /// One way to break a promise.
@@ -20,8 +18,8 @@ pub(crate) enum Sabotage {
     NoWakeUps,
     /// Sessions are not renewed, though the store says so.
     NoRenewals,
-    /// Assignments may stay unacknowledged for ever.
-    NoAckWindow,
+    /// Assignments that never arrived are acknowledged, so that no window finds them.
+    FalseAcks,
     /// A refusal is not checked against the store.
     TrustedCache,
     /// Some entries of the event streams are not told.
@@ -30,13 +28,24 @@ pub(crate) enum Sabotage {
     RunningLeaseClock,
 }
 
+/// How a seed is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// As it was drawn.
+    Plain,
+    /// In a world in which that sabotage would matter, without it: nothing may be found.
+    Provoked(Sabotage),
+    /// With it.
+    Sabotaged(Sabotage),
+}
+
 impl Sabotage {
     pub(crate) const ALL: [Self; 8] = [
         Self::VersionOnly,
         Self::NewSequence,
         Self::NoWakeUps,
         Self::NoRenewals,
-        Self::NoAckWindow,
+        Self::FalseAcks,
         Self::TrustedCache,
         Self::SkippedEvents,
         Self::RunningLeaseClock,
@@ -55,7 +64,7 @@ impl Sabotage {
             Self::NewSequence => p.lost_reply = 0.15,
             Self::NoWakeUps => p.fail = 0.3,
             Self::NoRenewals => p.work_ms = 8_000,
-            Self::NoAckWindow => p.deaf = 0.1,
+            Self::FalseAcks => p.deaf = 0.1,
             Self::TrustedCache => {
                 p.servers = p.servers.max(2);
                 p.cut = 0.08;
@@ -67,14 +76,6 @@ impl Sabotage {
                 p.world_stalls = 4.0;
                 p.work_ms = 8_000;
             }
-        }
-    }
-
-    /// What servers are started with.
-    pub(crate) fn options(self) -> Options {
-        match self {
-            Self::NoAckWindow => Options { ack_within: Span::secs(3_600), ..Options::default() },
-            _ => Options::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Workers with a session, in one task each: the network between them and the server is part of it.
 
 use crate::rng::Rng;
+use crate::sabotage::Sabotage;
 use crate::world::World;
 use bytes::Bytes;
 use downbeat::app::{App, WorkerStream};
@@ -336,6 +337,7 @@ impl Worker {
                         if self.rng.chance(self.world.profile().die) {
                             return Err(End::Died);
                         }
+                        self.world.ledger.lock().acks(&token);
                         self.say(FromWorker::Ack(vec![token]));
                     }
                 }
@@ -462,6 +464,9 @@ impl Worker {
         }
         if self.rng.chance(deaf) {
             self.world.note(format_args!("{} loses it", self.label));
+            if self.world.sabotage == Some(Sabotage::FalseAcks) {
+                self.say(FromWorker::Ack(vec![assignment.token]));
+            }
             return Ok(());
         }
         self.world.ledger.lock().given(&self.label, &assignment);

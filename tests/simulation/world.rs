@@ -6,7 +6,7 @@ use crate::chaos::{ChaosStore, Link};
 use crate::ledger::Ledger;
 use crate::profile::Profile;
 use crate::rng::Rng;
-use crate::sabotage::Sabotage;
+use crate::sabotage::{Case, Sabotage};
 use downbeat::app::{App, Options};
 use downbeat::model::entropy::SeededEntropy;
 use downbeat::model::ids::TaskType;
@@ -102,12 +102,20 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, verbose: bool) -> Arc<Self> {
+    pub(crate) fn new(seed: u64, case: Case, verbose: bool) -> Arc<Self> {
         let rng = Rng::new(seed);
         let mut profile = Profile::draw(&mut rng.split("profile", 0));
-        if let Some(s) = sabotage {
-            s.provoke(&mut profile);
-        }
+        let sabotage = match case {
+            Case::Plain => None,
+            Case::Provoked(s) => {
+                s.provoke(&mut profile);
+                None
+            }
+            Case::Sabotaged(s) => {
+                s.provoke(&mut profile);
+                Some(s)
+            }
+        };
         let start = Instant::now();
         let clock = Arc::new(SimClock { start, offset: AtomicI64::new(0), highest: AtomicI64::new(0) });
         let (partitions, bound) = (profile.partitions, profile.stream_bound);
@@ -255,7 +263,7 @@ impl World {
             cache_bytes: profile.cache_bytes,
             compile_inline: true,
             entropy: Arc::new(SeededEntropy::new(entropy)),
-            ..self.sabotage.map_or_else(Options::default, Sabotage::options)
+            ..Options::default()
         };
         let (store, hints) = ChaosStore::open(Arc::clone(self), server);
         match App::launch(store, options).await {

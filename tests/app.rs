@@ -1,5 +1,7 @@
 //! The app on the store in memory, without doors: one run from start to end through real lanes.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use bytes::Bytes;
 use downbeat::app::view::{EventItem, StartRequest, ValueView};
 use downbeat::app::{App, Options, RunFeed};

@@ -271,6 +271,7 @@ pub struct EventFilter {
 
 /// What a feed gives.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly every item is an event; boxing each would cost more")]
 pub enum EventItem {
     /// A durable event.
     Event(EventView),

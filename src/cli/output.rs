@@ -211,7 +211,8 @@ pub(super) fn error_text(value: &Value) -> String {
     match value.get("error") {
         Some(error) if error.is_object() => {
             let (from, own) = (text(error, "task"), text(value, "task"));
-            let place = if from == own { String::new() } else { format!(" (task {from})") };
+            let place =
+                if from.is_empty() || from == own { String::new() } else { format!(" (task {from})") };
             format!("{}: {}{place}", text(error, "code"), text(error, "message"))
         }
         _ => String::new(),

@@ -66,7 +66,7 @@ mod tests {
         let event = |kind: &str, data: &str| Event { id: "1".into(), kind: kind.into(), data: data.into() };
         let plain = Style { on: false };
         let retry = r#"{"time":"2026-01-01T10:00:00.123456Z","task":"charge","attempt":1,
-            "error":{"code":"timeout","message":"no answer"}}"#;
+            "error":{"code":"timeout","message":"no answer","task":"charge"}}"#;
         assert_eq!(
             line(&event("task.retrying", retry), plain),
             "10:00:00.123  task.retrying    charge      attempt 1  timeout: no answer"

@@ -17,6 +17,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use downbeat::client::worker::Worker;
 use downbeat::model::entropy::SeededEntropy;
+use futures::StreamExt as _;
 use http::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -89,7 +90,7 @@ async fn insist(address: SocketAddr, make: impl Fn() -> Request<Body>, statuses:
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), ask).await.expect("the server answers in the end")
+    tokio::time::timeout(Duration::from_mins(1), ask).await.expect("the server answers in the end")
 }
 
 fn get(path: &str) -> Request<Body> {
@@ -106,7 +107,6 @@ async fn start_all(address: SocketAddr) {
         };
         insist(address, make, &[200, 201]).await;
     });
-    use futures::StreamExt as _;
     futures::stream::iter(starts).buffer_unordered(16).collect::<()>().await;
 }
 
@@ -131,10 +131,7 @@ async fn kill_and_audit(store: &str, data: Option<&Path>) {
     let share = RUNS * TASKS.len() / (kills + 1);
     for kill in 0..kills {
         let at = kill * share + 1 + (random.next_u64() as usize) % share;
-        tokio::time::timeout(Duration::from_secs(60), executed.wait_for(|n| *n >= at))
-            .await
-            .unwrap()
-            .unwrap();
+        tokio::time::timeout(Duration::from_mins(1), executed.wait_for(|n| *n >= at)).await.unwrap().unwrap();
         server.kill9();
         server = Server::serve(store, data, address);
     }

@@ -48,14 +48,12 @@ impl Reader {
         let all =
             tokio::time::timeout(Duration::from_secs(30), self.ended.wait_for(|n| *n >= runs)).await.is_ok();
         self.reading.abort();
-        let seen = self.seen.lock().unwrap();
+        let seen = std::mem::take(&mut *self.seen.lock().unwrap());
         assert!(all, "{} of {runs} runs were told to have ended", *self.ended.borrow());
         assert_eq!(seen.resets, 0, "a resume was answered with a reset");
         assert_eq!(seen.runs.len(), runs);
         println!("the reader was cut {} times", seen.cuts);
-        let compared: Vec<_> = seen.runs.iter().map(|(r, e)| (r.clone(), e.clone())).collect();
-        drop(seen);
-        for (run, told) in compared {
+        for (run, told) in seen.runs {
             let text = insist(address, || get(&format!("/v1/runs/{run}/events")), &[200]).await;
             let own = frames(std::str::from_utf8(&text).unwrap());
             let first = told.iter().zip(&own).take_while(|(a, b)| a == b).count();

@@ -12,7 +12,8 @@ use std::time::Duration;
 pub struct Server {
     process: Child,
     address: SocketAddr,
-    _data: Option<tempfile::TempDir>,
+    /// Goes with the server.
+    data: Option<tempfile::TempDir>,
 }
 
 impl Server {
@@ -26,7 +27,7 @@ impl Server {
                 .arg("--data")
                 .arg(data.path()),
         );
-        server._data = Some(data);
+        server.data = Some(data);
         server
     }
 
@@ -59,7 +60,7 @@ impl Server {
             let _ = process.kill();
             panic!("the server did not say where it listens");
         };
-        Self { process, address, _data: None }
+        Self { process, address, data: None }
     }
 
     /// Asks it to stop.

@@ -107,12 +107,11 @@ impl Lane {
             _ => None,
         };
         if let Ask::Lease { taken, reservation, .. } = letter.ask {
-            match assignment {
-                Some(assignment) => self.assign(reservation, assignment),
-                None => {
-                    self.inner.dispatcher.lock().give_back(reservation);
-                    stale.push((taken, prefix));
-                }
+            if let Some(assignment) = assignment {
+                self.assign(reservation, assignment);
+            } else {
+                self.inner.dispatcher.lock().give_back(reservation);
+                stale.push((taken, prefix));
             }
         }
         match letter.reply {

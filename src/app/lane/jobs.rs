@@ -104,7 +104,7 @@ async fn decode(inner: &Inner, bytes: &Bytes) -> Result<Cached, AppError> {
         match inner.plans.get(&state.workflow, state.version).await {
             Ok(plan) => break plan,
             Err(e) if e.code == crate::model::error::ErrorCode::StoreUnavailable => {
-                backoff.pause(inner).await
+                backoff.pause(inner).await;
             }
             Err(e) => return Err(e),
         }

@@ -218,15 +218,14 @@ impl Lane {
             self.settle(pending, Verdict::Applied);
             return None;
         }
-        let write = match pending.decision.as_mut() {
-            Some(decision) => std::mem::replace(&mut decision.write, check(&pending.run, Expect::Absent)),
-            None => {
-                let expect = match self.slots.get(&pending.run).map(|s| &s.known) {
-                    Some(Known::Present(c)) => Expect::Prefix(c.prefix),
-                    _ => Expect::Absent,
-                };
-                check(&pending.run, expect)
-            }
+        let write = if let Some(decision) = pending.decision.as_mut() {
+            std::mem::replace(&mut decision.write, check(&pending.run, Expect::Absent))
+        } else {
+            let expect = match self.slots.get(&pending.run).map(|s| &s.known) {
+                Some(Known::Present(c)) => Expect::Prefix(c.prefix),
+                _ => Expect::Absent,
+            };
+            check(&pending.run, expect)
         };
         if let Some(decision) = pending.decision.as_mut() {
             // The cache wants the payloads, the hub the note; both are cheap to keep.

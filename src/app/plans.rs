@@ -70,16 +70,13 @@ impl Plans {
     /// Compiles and keeps a stored version.
     pub(crate) async fn compile(&self, stored: &StoredWorkflow) -> Result<Arc<Plan>, AppError> {
         let text = stored.document.clone();
-        let plan = self
-            .away(move || document::compile(&text))
-            .await?
-            .map_err(|faults| {
-                AppError::with_faults(
-                    ErrorCode::Internal,
-                    format!("version {} of {} does not compile here", stored.version, stored.name),
-                    faults,
-                )
-            })?;
+        let plan = self.away(move || document::compile(&text)).await?.map_err(|faults| {
+            AppError::with_faults(
+                ErrorCode::Internal,
+                format!("version {} of {} does not compile here", stored.version, stored.name),
+                faults,
+            )
+        })?;
         let plan = Arc::new(plan);
         let mut compiled = self.compiled.write();
         if compiled.len() >= KEPT {

@@ -70,7 +70,10 @@ async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
 /// worker comes back and says what it holds, and what none of them names is given out anew. Versions of workflows
 /// may be others than those we know. What lanes keep of runs needs no care: it is compared with every commit.
 fn went_back(inner: &Inner, partition: Partition) {
-    tracing::error!(partition = partition.0, "the store lost what it had last taken; workers are asked to resume");
+    tracing::error!(
+        partition = partition.0,
+        "the store lost what it had last taken; workers are asked to resume"
+    );
     inner.plans.forget_all();
     inner.dispatcher.lock().close_all();
 }

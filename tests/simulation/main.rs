@@ -142,7 +142,8 @@ fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
         let outcomes = run_all(0..60, Case::Sabotaged(sabotage), |o| !o.violations.is_empty());
         let found = outcomes.iter().find(|o| !o.violations.is_empty());
-        let found = found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed in {} seeds", outcomes.len()));
+        let found =
+            found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed in {} seeds", outcomes.len()));
         println!("{sabotage:?} is found by seed {}: {}", found.seed, found.violations[0]);
         // It is the sabotage that was found, and not the world it was done in.
         let without = finale::run(found.seed, Case::Provoked(sabotage), false);

@@ -1,6 +1,7 @@
 //! What the pure parts cost: a decision, and a record's way in and out. `cargo bench --bench engine`.
 
 #![allow(missing_docs, reason = "criterion's macros make the only public items")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to tell")]
 
 use bytes::Bytes;
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -14,6 +15,7 @@ use downbeat::model::record;
 use downbeat::model::run::{Holder, RunState};
 use downbeat::model::time::{LeaseTime, Span, Timestamp};
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::hint::black_box;
 
 struct Nothing;
@@ -41,7 +43,7 @@ fn nine(mapped: bool) -> Plan {
         let before = i - 1;
         let input =
             if mapped { format!(", input: '${{{{ tasks.t{before}.output }}}}'") } else { String::new() };
-        text += &format!("  t{i}: {{ type: work, needs: [t{before}]{input} }}\n");
+        writeln!(text, "  t{i}: {{ type: work, needs: [t{before}]{input} }}").unwrap();
     }
     document::parse(text.as_bytes(), Format::Yaml).map_or_else(|f| panic!("{f:?}"), |d| d.plan)
 }

@@ -33,6 +33,7 @@ pub mod telemetry;
     clippy::all,
     clippy::pedantic,
     clippy::allow_attributes_without_reason,
+    rustdoc::all,
     reason = "generated code"
 )]
 pub mod proto {

@@ -51,7 +51,10 @@ async fn echo(app: App, credit: u32) {
         match message {
             ToWorker::Assign(tasks) => {
                 assert!(tasks.len() <= credit as usize);
-                stream.receive(FromWorker::Ack(tasks.iter().map(|t| t.token.clone()).collect())).await.unwrap();
+                stream
+                    .receive(FromWorker::Ack(tasks.iter().map(|t| t.token.clone()).collect()))
+                    .await
+                    .unwrap();
                 let results = tasks
                     .into_iter()
                     .map(|t| TaskResult { token: t.token, outcome: TaskOutcome::Completed(t.input) })

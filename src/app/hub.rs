@@ -39,8 +39,10 @@ pub(crate) struct Hub {
     watching: AtomicUsize,
     live: broadcast::Sender<Arc<Rendered>>,
     wanted: Notify,
-    /// Where the tail has read to; none while nobody wants it.
-    tail: watch::Sender<Option<Vec<StreamPosition>>>,
+    /// Whether the tail is read. Goes false only while nobody wants it, under `gate`.
+    reading: watch::Sender<bool>,
+    /// Makes "subscribe" and "nobody is there, stop reading" exclude each other.
+    gate: Mutex<()>,
     epoch: u64,
 }
 
@@ -78,7 +80,8 @@ impl Hub {
             watching: AtomicUsize::new(0),
             live: broadcast::channel(BEHIND).0,
             wanted: Notify::new(),
-            tail: watch::channel(None).0,
+            reading: watch::channel(false).0,
+            gate: Mutex::default(),
             epoch: layout.epoch,
         }
     }
@@ -97,6 +100,16 @@ impl Hub {
         }
     }
 
+    /// Whether the tail is still wanted; if not, whoever subscribes later waits until it is read again.
+    fn goes_on(&self) -> bool {
+        let _gate = self.gate.lock();
+        let idle = self.idle();
+        if idle {
+            self.reading.send_replace(false);
+        }
+        !idle
+    }
+
     fn idle(&self) -> bool {
         self.watching.load(Ordering::Acquire) == 0 && self.live.receiver_count() == 0
     }
@@ -113,11 +126,15 @@ pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId) -> RunWatch {
 
 /// Subscribes to the rendered tail. When this returns, every later entry comes.
 pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Arc<Rendered>> {
-    let receiver = inner.hub.live.subscribe();
-    inner.hub.wanted.notify_one();
-    let mut tail = inner.hub.tail.subscribe();
+    let hub = &inner.hub;
+    let receiver = {
+        let _gate = hub.gate.lock();
+        hub.live.subscribe()
+    };
+    hub.wanted.notify_one();
+    let mut reading = hub.reading.subscribe();
     // Err only if the hub is gone, and with it the server.
-    drop(tail.wait_for(Option::is_some).await);
+    drop(reading.wait_for(|reading| *reading).await);
     receiver
 }
 
@@ -132,7 +149,6 @@ async fn tail(inner: &Inner) {
     let partitions = inner.partitions();
     loop {
         while hub.idle() {
-            hub.tail.send_replace(None);
             hub.wanted.notified().await;
         }
         let bounds = match inner.store.stream_bounds(&partitions).await {
@@ -144,12 +160,12 @@ async fn tail(inner: &Inner) {
             }
         };
         let mut after: Vec<_> = partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect();
-        hub.tail.send_replace(Some(after.iter().map(|(_, p)| *p).collect()));
+        hub.reading.send_replace(true);
         // Whoever came while the tail was not read looks now.
         for sender in hub.runs.lock().values() {
             sender.send_replace(());
         }
-        while !hub.idle() {
+        while hub.goes_on() {
             let entries = match inner.store.read_events(&after, PAGE, Span::millis(500)).await {
                 Ok(entries) => entries,
                 Err(error) => {

@@ -20,8 +20,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Values that one answer may carry; more stand as references.
-const ANSWER_BYTES: usize = 3 << 20;
+/// Values that one answer may carry; more stand as references. No answer is over 3 MiB.
+const VALUE_BYTES: usize = 2 << 20;
+/// What stands around the values of an answer: names, times, errors, references. A page ends where more would.
+pub(crate) const AROUND_BYTES: usize = 768 << 10;
 /// Tasks in one answer.
 const TASKS_PAGE: usize = 500;
 
@@ -142,12 +144,12 @@ pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
 pub(crate) async fn run(inner: &Inner, state: &RunState) -> Result<RunView, AppError> {
     let plan = inner.plans.get(&state.workflow, state.version).await?;
     let mut view = head(state, &plan);
-    let (tasks, at_hand, next) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
-    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
+    let (tasks, at_hand) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
+    let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
     view.output = budget.value(&state.output, &ValueAddress::Output);
     view.input = budget.value(&state.input, &ValueAddress::Input);
-    view.tasks = task_views(state, &plan, 0, tasks, &mut budget);
-    view.tasks_cursor = next;
+    let page = task_views(state, &plan, 0, tasks, &mut budget);
+    (view.tasks, view.tasks_cursor) = (page.items, page.next_cursor);
     Ok(view)
 }
 
@@ -159,19 +161,19 @@ pub(crate) async fn tasks(
     limit: usize,
 ) -> Result<Page<TaskView>, AppError> {
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let (tasks, at_hand, next_cursor) = page(inner, state, from, limit, &[]).await?;
-    let mut budget = Budget { run: &state.id, left: ANSWER_BYTES, at_hand };
-    Ok(Page { items: task_views(state, &plan, from, tasks, &mut budget), next_cursor })
+    let (tasks, at_hand) = page(inner, state, from, limit, &[]).await?;
+    let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
+    Ok(task_views(state, &plan, from, tasks, &mut budget))
 }
 
-/// Some tasks, the values they and `also` need, and where the next ones begin.
+/// Some tasks, and the values they and `also` need.
 async fn page<'a>(
     inner: &Inner,
     state: &'a RunState,
     from: usize,
     limit: usize,
     also: &[&'a Payload],
-) -> Result<(&'a [TaskState], AtHand, Option<String>), AppError> {
+) -> Result<(&'a [TaskState], AtHand), AppError> {
     let end = from.saturating_add(limit).min(state.tasks.len());
     let tasks = state.tasks.get(from..end).unwrap_or_default();
     let of_tasks = tasks.iter().flat_map(|t| {
@@ -183,7 +185,7 @@ async fn page<'a>(
     });
     let wanted = fields_of(also.iter().copied().chain(of_tasks));
     let at_hand = fetch(inner, inner.partition_of(&state.id), &state.id, wanted).await?;
-    Ok((tasks, at_hand, (end < state.tasks.len()).then(|| end.to_string())))
+    Ok((tasks, at_hand))
 }
 
 fn task_views(
@@ -192,13 +194,34 @@ fn task_views(
     from: usize,
     tasks: &[TaskState],
     budget: &mut Budget<'_>,
-) -> Vec<TaskView> {
-    let numbered = tasks.iter().enumerate().map(|(n, task)| ((from + n) as u32, task));
-    numbered
-        .filter_map(|(index, task)| {
-            Some(task_view(state, plan, index, task_path(plan, index)?, task, budget))
-        })
-        .collect()
+) -> Page<TaskView> {
+    let (mut items, mut next, mut around) = (Vec::with_capacity(tasks.len()), from, 0);
+    for task in tasks {
+        if let Some(path) = task_path(plan, next as u32) {
+            let view = task_view(state, plan, next as u32, path, task, budget);
+            around += weight(&view);
+            if around > AROUND_BYTES && !items.is_empty() {
+                break;
+            }
+            items.push(view);
+        }
+        next += 1;
+    }
+    Page { items, next_cursor: (next < state.tasks.len()).then(|| next.to_string()) }
+}
+
+/// About the bytes of an answer that a task takes without its values.
+fn weight(view: &TaskView) -> usize {
+    // Keys, times, a reference and what escapes may add to a message.
+    let part = |e: Option<&ErrorView>| 512 + 2 * e.map_or(0, |e| e.message.len() + e.code.len());
+    let attempts: usize = view.attempts.iter().map(|a| part(a.error.as_ref())).sum();
+    part(view.error.as_ref()) + attempts
+}
+
+/// About the bytes of an answer that a run takes in a list.
+pub(crate) fn head_weight(view: &RunView) -> usize {
+    let tags: usize = view.tags.iter().map(|(k, v)| 2 * (k.len() + v.len()) + 8).sum();
+    768 + tags + 2 * view.error.as_ref().map_or(0, |e| e.message.len() + e.code.len())
 }
 
 fn task_view(

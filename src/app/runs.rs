@@ -208,7 +208,7 @@ impl App {
             before = Some(before.map_or(bound.clone(), |b| b.min(bound)));
         }
         let mut items = Vec::new();
-        let mut looked = 0;
+        let (mut looked, mut bytes) = (0, 0);
         loop {
             let page = self.newest_before(before.as_ref(), (limit - items.len()).max(50)).await?;
             let exhausted = page.is_empty();
@@ -225,16 +225,18 @@ impl App {
                 let state = render::decode(&record)?;
                 if matches(&filter, &state) {
                     let plan = self.inner.plans.get(&state.workflow, state.version).await?;
-                    items.push(render::head(&state, &plan));
+                    let view = render::head(&state, &plan);
+                    bytes += render::head_weight(&view);
+                    items.push(view);
                 }
-                if items.len() == limit {
+                if items.len() == limit || bytes > render::AROUND_BYTES {
                     break;
                 }
             }
             if exhausted {
                 return Ok(Page { items, next_cursor: None });
             }
-            if items.len() >= limit || looked >= LIST_LOOKS {
+            if items.len() >= limit || bytes > render::AROUND_BYTES || looked >= LIST_LOOKS {
                 let next_cursor = before.map(|(t, r)| format!("{}.{r}", t.0));
                 return Ok(Page { items, next_cursor });
             }

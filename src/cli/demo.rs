@@ -2,7 +2,7 @@
 //! through them, drawn from the run's events as they come.
 
 use super::http::{Api, Payload, encode};
-use super::output::{self, BOLD, CYAN, DIM, GREEN, RED, Style, YELLOW, text};
+use super::output::{self, BOLD, CYAN, DIM, GREEN, RED, Style, TempDir, YELLOW, text};
 use super::sse::{Event, Watch};
 use super::{Failure, Outcome, compose, start, watch};
 use crate::client::{Task, TaskError, Worker, WorkerHandle};
@@ -13,7 +13,6 @@ use http::Method;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,9 +36,10 @@ pub(super) async fn run(args: Args) -> Outcome {
     let life = Lifecycle::with_signals()?;
     let temporary = match &args.data {
         Some(_) => None,
-        None => Some(TempDir::new()?),
+        None => Some(TempDir::new("demo")?),
     };
-    let data = args.data.clone().or_else(|| temporary.as_ref().map(|t| t.0.clone())).unwrap_or_default();
+    let data =
+        args.data.clone().or_else(|| temporary.as_ref().map(|t| t.path().to_owned())).unwrap_or_default();
     let flags = Overrides::from([
         (("server", "listen"), "127.0.0.1:0".to_owned()),
         (("server", "drain"), "5s".to_owned()),
@@ -372,28 +372,6 @@ impl Board {
 
 fn terminal_width() -> usize {
     rustix::termios::tcgetwinsize(std::io::stdout()).map_or(80, |size| usize::from(size.ws_col.max(40)))
-}
-
-/// A directory of our own that goes with this value.
-struct TempDir(PathBuf);
-
-impl TempDir {
-    fn new() -> Result<Self, Failure> {
-        let random = getrandom::u64().map_err(|e| Failure::failed(e.to_string()))?;
-        let path = std::env::temp_dir().join(format!("downbeat-demo-{random:016x}"));
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(&path)
-            .map_err(|e| Failure::failed(format!("{}: cannot be made: {e}", path.display())))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        // What cannot be removed stays for the system to clean up.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! ```text
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
-//! register validate start get list watch cancel     REST and SSE, by http.rs
+//! register validate start get list watch cancel health     REST and SSE, by http.rs
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -15,11 +15,13 @@
 //! To add a command: its file with a `clap::Args` struct and a `run`, its variant in [`Command`], its line in
 //! [`Command::run`], a test in `tests/cli.rs`.
 
+mod bench;
 mod cancel;
 mod compose;
 mod demo;
 mod dev;
 mod get;
+mod health;
 mod http;
 mod list;
 mod output;
@@ -116,8 +118,15 @@ enum Command {
     Watch(watch::Args),
     /// Cancels a run
     Cancel(cancel::Args),
+    /// Asks a server whether it is ready; for health checks
+    Health(health::Args),
     /// Shows all of it at work: a server, three workers, an order going through
     Demo(demo::Args),
+    /// Measures how fast it is
+    Bench(bench::Args),
+    /// A worker that gives every input back
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArgs),
 }
 
 impl Command {
@@ -133,7 +142,10 @@ impl Command {
             Self::List(args) => list::run(args).await,
             Self::Watch(args) => watch::run(args).await,
             Self::Cancel(args) => cancel::run(args).await,
+            Self::Health(args) => health::run(args).await,
             Self::Demo(args) => demo::run(args).await,
+            Self::Bench(args) => bench::run(args).await,
+            Self::BenchWorker(args) => bench::run_worker(args).await,
         }
     }
 }
@@ -209,7 +221,7 @@ mod tests {
     #[test]
     fn every_client_command_takes_server_and_output() {
         let command = Cli::command();
-        for name in ["register", "start", "get", "list", "watch", "cancel"] {
+        for name in ["register", "start", "get", "list", "watch", "cancel", "health"] {
             let sub = command.find_subcommand(name).unwrap();
             let flags: Vec<_> = sub.get_arguments().filter_map(|a| a.get_long()).collect();
             assert!(flags.contains(&"server") && flags.contains(&"output"), "{name}: {flags:?}");

@@ -1,7 +1,10 @@
-//! What a person reads: tables, times, colours. With `--output json`, the server's JSON as it came.
+//! What a person reads: tables, times, colours; and where what nobody reads is kept meanwhile. With `--output json`, the server's JSON as it came.
 
+use super::Failure;
 use serde_json::Value;
 use std::io::Write as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
 /// How to print an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -224,6 +227,33 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     let mut short: String = line.chars().take(width.saturating_sub(1)).collect();
     short.push('…');
     short
+}
+
+/// A directory of our own that goes with this value.
+#[derive(Debug)]
+pub(super) struct TempDir(PathBuf);
+
+impl TempDir {
+    pub(super) fn new(what: &str) -> Result<Self, Failure> {
+        let random = getrandom::u64().map_err(|e| Failure::failed(e.to_string()))?;
+        let path = std::env::temp_dir().join(format!("downbeat-{what}-{random:016x}"));
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(|e| Failure::failed(format!("{}: cannot be made: {e}", path.display())))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        // What cannot be removed stays for the system to clean up.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 #[cfg(test)]

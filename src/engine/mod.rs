@@ -140,6 +140,11 @@ pub fn score(run: &RunState, task: &TaskPlan) -> i64 {
     started.as_millis().saturating_sub(60_000 * priority)
 }
 
+/// Whether anything in the plan reads payloads while the run goes on.
+fn has_expressions(plan: &Plan) -> bool {
+    plan.output.is_some() || plan.tasks.iter().any(|t| t.input.is_some() || t.condition.is_some())
+}
+
 /// The queue that feeds a task.
 fn task_type(task: &TaskPlan) -> &TaskType {
     match &task.kind {
@@ -168,11 +173,16 @@ impl<'a> Txn<'a> {
     ///
     /// `Delete` is the last command of a decision: after it, everything is refused with [`Refusal::NoRun`].
     pub fn apply(&mut self, command: &Command) -> Result<Outcome, Stop> {
-        // Refusals come before any change. Only a stop for payloads may come after some, and only from
-        // commands that evaluate; the copy is free for the first command, the usual case.
-        let before = if commands::evaluates(command) { self.work.clone() } else { None };
+        // Refusals come before any change, and so do stops for payloads unless expressions are evaluated. The
+        // first command, the usual case, needs no copy to go back to.
+        let first = self.work.is_none();
+        let before = if !first && commands::evaluates(command) && has_expressions(self.plan) {
+            self.work.clone()
+        } else {
+            None
+        };
         let result = commands::apply(self, command);
-        if matches!(result, Err(Stop::NeedPayloads(_))) {
+        if matches!(result, Err(Stop::NeedPayloads(_))) && (first || before.is_some()) {
             self.work = before;
         }
         result

@@ -47,7 +47,7 @@ pub(super) fn keep(json: Bytes, field: impl FnOnce() -> Field, written: &mut Vec
 }
 
 /// The value behind `steps`, cut out of `json` without copying; none if there is nothing.
-fn walk(json: &Bytes, steps: &[String]) -> Option<Bytes> {
+pub(super) fn walk(json: &Bytes, steps: &[String]) -> Option<Bytes> {
     let value = crate::model::json::walk(json, steps).ok()??;
     Some(json.slice_ref(value))
 }

@@ -419,17 +419,14 @@ fn check_wake(world: &World) {
             TaskPhase::Retrying { due } => by("retry", *due),
             TaskPhase::Running { lease, .. } => {
                 if let Some(limit) = limits.run {
-                    by("run", wall(lease.leased_at.plus(limit)).max(wake.min(world.now)));
+                    by("run", wall(lease.leased_at.plus(limit)));
                 }
                 if let Some(limit) = limits.heartbeat {
                     let last = lease.heartbeat_at.unwrap_or(lease.leased_at);
-                    by(
-                        "heartbeat",
-                        wall(last.plus(limit).plus(Span(limit.0 / HEARTBEAT_SHARE))).max(wake.min(world.now)),
-                    );
+                    by("heartbeat", wall(last.plus(limit).plus(Span(limit.0 / HEARTBEAT_SHARE))));
                 }
                 match &lease.holder {
-                    Holder::Claim { deadline } => by("claim", wall(*deadline).max(wake.min(world.now))),
+                    Holder::Claim { deadline } => by("claim", wall(*deadline)),
                     Holder::Session { .. } => by("session", world.now.plus(LEASE)),
                 }
             }

@@ -62,6 +62,15 @@ impl<'a> Facts<'a> {
         }
         if missing.is_empty() { Ok(facts) } else { Err(missing) }
     }
+
+    /// The payload behind a root, if it was gathered.
+    fn at(&self, root: &Root) -> Option<&Bytes> {
+        match root {
+            Root::Input => Some(&self.input),
+            Root::Output(i) => self.outputs.iter().find(|(o, _)| o == i).map(|(_, json)| json),
+            Root::Facts(_) | Root::Run => None,
+        }
+    }
 }
 
 impl Scope for Facts<'_> {
@@ -159,21 +168,32 @@ pub(super) fn look(task: &TaskPlan, facts: &Facts<'_>) -> Result<Look, Words> {
     }
     let Some(input) = &task.input else { return Ok(Look::Run(Value::NULL)) };
     let what = || format!("tasks.{}.input", task.id);
-    Ok(Look::Run(value(input, facts, &what(), "input_too_large")?))
+    Ok(Look::Run(value(input, facts, what, "input_too_large")?))
 }
 
 /// The run's output.
 pub(super) fn output(template: Option<&Template>, facts: &Facts<'_>) -> Result<Value, Words> {
-    template.map_or(Ok(Value::NULL), |t| value(t, facts, "output", "output_too_large"))
+    template.map_or(Ok(Value::NULL), |t| value(t, facts, || "output".to_owned(), "output_too_large"))
 }
 
-fn value(template: &Template, facts: &Facts<'_>, what: &str, too_large: &str) -> Result<Value, Words> {
-    let json = template.render(facts, what).map_err(|e| Words::new(e.code, e.message))?;
-    if json.len() > PAYLOAD_MAX {
-        return Err(oversize(what, too_large, json.len()));
+fn value(
+    template: &Template,
+    facts: &Facts<'_>,
+    what: impl Fn() -> String,
+    too_large: &str,
+) -> Result<Value, Words> {
+    // The usual case, without a copy: one plain path that leads somewhere.
+    if let Some((root, steps)) = template.as_path()
+        && let Some(json) = facts.at(&root).and_then(|whole| payload::walk(whole, steps))
+    {
+        return Ok(Value { json, reference: reference(facts.state, &root, steps) });
     }
-    let reference = template.as_path().and_then(|(root, steps)| reference(facts.state, &root, steps));
-    Ok(Value { json, reference })
+    let what = what();
+    let json = template.render(facts, &what).map_err(|e| Words::new(e.code, e.message))?;
+    if json.len() > PAYLOAD_MAX {
+        return Err(oversize(&what, too_large, json.len()));
+    }
+    Ok(Value { json, reference: None })
 }
 
 /// The words for a value over the limit.

@@ -4,7 +4,7 @@
 //! record  prefix 24 B ‖ format u8 = 1 ‖ ( number u8 ‖ value )* ‖ 00
 //! ```
 //!
-//! A run is a list of numbered fields ([`field`]), each written only if it differs from its default, in
+//! A run is a list of numbered fields (`field`), each written only if it differs from its default, in
 //! rising order. Numbers are LEB128 varints, signed ones zigzag; text and bytes are length ‖ bytes;
 //! instants are told as the distance from `created_at`. Tasks, payloads and log entries have their own
 //! small forms, described where they are written.
@@ -16,7 +16,7 @@
 //!   instead of dropping the field with its next write.
 //! - Decoding takes at most as much memory as a small multiple of its input, whatever the bytes are.
 //!
-//! To add a field: give it the next number in [`field`], write it in [`encode_into`] where it differs from
+//! To add a field: give it the next number in `field`, write it in [`encode_into`] where it differs from
 //! its default, read it in [`decode`], and add a golden file beside the old one (never change an old one).
 
 mod log;

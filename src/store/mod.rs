@@ -62,6 +62,22 @@ pub(crate) fn touched_queues(writes: &[(Partition, RunWrite)]) -> BTreeSet<(Part
     touched
 }
 
+/// Refuses what no lane may send: a partition the store does not have, a record without a prefix.
+pub(crate) fn check_batch(batch: &Batch, layout: Layout) -> Result<()> {
+    let refuse = |message: String| Err(StoreError::Unavailable { message, sent: false });
+    for (partition, write) in &batch.writes {
+        if partition.0 >= layout.partitions {
+            return refuse(format!("partition {} of {} was asked for", partition.0, layout.partitions));
+        }
+        if let Write::Put(record) = &write.write
+            && record.len() < Prefix::LEN
+        {
+            return refuse(format!("the record of run {} is shorter than a prefix", write.run));
+        }
+    }
+    Ok(())
+}
+
 /// The partition that keeps a session, if the store has it.
 pub(crate) fn session_partition(id: &SessionId, layout: Layout) -> Option<Partition> {
     id.partition().filter(|p| p.0 < layout.partitions)
@@ -230,7 +246,7 @@ pub struct StreamBounds {
 pub enum Hint {
     /// This queue went from empty to non-empty.
     Queue(Partition, TaskType),
-    /// Event streams have grown.
+    /// Event streams have grown. Sent only by a store whose `read_events` cannot wait; today's all can.
     Events,
     /// The link was re-made: hints may have been missed.
     Reconnected,
@@ -277,13 +293,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         fields: &[Field],
     ) -> Result<Vec<Option<Bytes>>>;
 
-    /// Applies a batch.
+    /// Applies a batch. A batch of checks only is not remembered: its repeat is checked anew.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// Moves up to `max` first entries of each queue to the claimed set, for `claim` long; returns them in order.
     async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>>;
 
-    /// Gives entries back that turned out stale: drops each only if the run's record still has the prefix it was
+    /// Settles claims that turned out stale: drops each only if the run's record still has the prefix it was
     /// judged by (`None`: there is no record); otherwise returns it to its queue.
     async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()>;
 
@@ -291,7 +307,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn tick(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>>;
 
     /// Creates or replaces a session if its epoch in the store is `expect` (none: does not exist). The deadline is
-    /// set `lease` from now on the partition's lease clock. False: the epoch differs.
+    /// set `lease` from now on the partition's lease clock. False: the epoch differs, or the id names no partition.
+    /// The record vanishes [`SESSION_KEPT`] after the lease, on wall time.
     async fn put_session(
         &self,
         id: &SessionId,

@@ -55,7 +55,8 @@ fn worker(address: SocketAddr, number: usize, sent: Sent, done: watch::Sender<us
             async move {
                 let mut all = sent.lock().unwrap();
                 let mine = all.entry((task.run().to_owned(), task.path().to_owned())).or_default();
-                let output = format!("{{\"by\":\"w{number}-{}-{}-{}\"}}", task.run(), task.path(), mine.len());
+                let output =
+                    format!("{{\"by\":\"w{number}-{}-{}-{}\"}}", task.run(), task.path(), mine.len());
                 mine.push(output.clone());
                 drop(all);
                 done.send_modify(|n| *n += 1);
@@ -76,7 +77,8 @@ async fn insist(address: SocketAddr, make: impl Fn() -> Request<Body>, statuses:
             let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
             let mut request = make();
             *request.uri_mut() = format!("http://{address}{}", request.uri()).parse().unwrap();
-            let Ok(Ok(response)) = tokio::time::timeout(Duration::from_secs(5), client.request(request)).await
+            let Ok(Ok(response)) =
+                tokio::time::timeout(Duration::from_secs(5), client.request(request)).await
             else {
                 continue;
             };
@@ -129,7 +131,10 @@ async fn kill_and_audit(store: &str, data: Option<&Path>) {
     let share = RUNS * TASKS.len() / (kills + 1);
     for kill in 0..kills {
         let at = kill * share + 1 + (random.next_u64() as usize) % share;
-        tokio::time::timeout(Duration::from_secs(60), executed.wait_for(|n| *n >= at)).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(60), executed.wait_for(|n| *n >= at))
+            .await
+            .unwrap()
+            .unwrap();
         server.kill9();
         server = Server::serve(store, data, address);
     }

@@ -249,6 +249,14 @@ async fn messages_over_the_limit_compressed_or_broken_are_refused() {
         assert_eq!(status.code(), Code::ResourceExhausted, "{size}: {status:?}");
         assert_eq!(status.get_details_error_info().unwrap().reason, "too_large");
     }
+    let mut tasks = TaskServiceClient::new(server.channel().await);
+    server.register_echo("order").await;
+    server.start_run("order", "r2", "null").await;
+    let token = server.claim("order-pack").await["token"].as_str().unwrap().to_owned();
+    let complete = v1::CompleteTaskRequest { token, output: vec![b'1'; 9 << 20].into() };
+    assert_eq!(tasks.complete(complete).await.unwrap_err().code(), Code::ResourceExhausted);
+    let run = server.get("/v1/runs/r2?wait=10s").await.json();
+    assert_eq!(run["error"]["code"], "output_too_large");
     let mut zipped = RunServiceClient::new(server.channel().await)
         .send_compressed(tonic::codec::CompressionEncoding::Gzip);
     assert_eq!(zipped.start(start("r1")).await.unwrap_err().code(), Code::Unimplemented);
@@ -260,6 +268,58 @@ async fn messages_over_the_limit_compressed_or_broken_are_refused() {
     let path = "/downbeat.v1.RunService/Get".parse().unwrap();
     let status = raw.unary(tonic::Request::new(junk), path, codec).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
+}
+
+#[tokio::test]
+async fn values_too_large_for_one_answer_stand_as_their_address() {
+    let server = Server::start();
+    server.register_echo("order").await;
+    let input = format!("\"{}\"", "x".repeat((1 << 20) - 2));
+    server.start_run("order", "r1", &input).await;
+    let token = server.claim("order-pack").await["token"].as_str().unwrap().to_owned();
+    server.post(&format!("/v1/tasks/{token}/complete"), format!("{{\"output\":{input}}}")).await;
+    let answer = server.get("/v1/runs/r1?wait=10s").await;
+    assert!(answer.body.len() <= 3 << 20, "{}", answer.body.len());
+    let run = answer.json();
+    let task = &run["tasks"][0];
+    let values = [&run["input"], &run["output"], &task["output"], &task["attempts"][0]["input"]];
+    let references: Vec<_> = values.iter().filter(|v| v.is_object()).collect();
+    assert!(!references.is_empty() && references.len() < values.len());
+    for reference in references {
+        assert_eq!(reference["size"].as_u64(), Some(1 << 20));
+        assert_eq!(server.get(reference["$ref"].as_str().unwrap()).await.text(), input);
+    }
+    let mut client = RunServiceClient::new(server.channel().await);
+    let run = client.get(v1::GetRunRequest { id: "r1".into(), wait_ms: 0 }).await.unwrap().into_inner();
+    let attempt = &run.tasks[0].attempts[0];
+    let values = [&run.input, &run.output, &run.tasks[0].output, &attempt.input];
+    assert!(values.iter().any(|v| v.starts_with(b"{\"$ref\":\"/v1/runs/r1/values/")));
+}
+
+#[tokio::test]
+async fn a_claim_takes_no_more_than_its_answer_can_carry() {
+    let server = Server::start();
+    server.register_echo("order").await;
+    let input = format!("\"{}\"", "x".repeat((1 << 20) - 2));
+    for n in 0..6 {
+        assert_eq!(server.start_run("order", &format!("r{n}"), &input).await.status, 201);
+    }
+    let mut client = TaskServiceClient::new(server.channel().await);
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 6 {
+        let claim = v1::ClaimRequest {
+            types: vec!["order-pack".into()],
+            max: 6,
+            wait_ms: 5_000,
+            ..v1::ClaimRequest::default()
+        };
+        let claimed = client.claim(claim).await.unwrap().into_inner().assignments;
+        assert!(!claimed.is_empty());
+        for assignment in claimed {
+            assert_eq!(assignment.attempt, 1);
+            assert!(seen.insert(assignment.run));
+        }
+    }
 }
 
 #[tokio::test]

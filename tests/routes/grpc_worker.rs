@@ -160,3 +160,22 @@ async fn a_worker_that_does_not_read_is_still_heard() {
     let run = soon(server.get("/v1/runs/first?wait=10s")).await.json();
     assert_eq!(run["status"], "completed");
 }
+
+#[tokio::test]
+async fn a_result_that_cannot_be_read_ends_the_stream_and_fails_the_task_for_good() {
+    let server = Server::start();
+    server.register_echo("order").await;
+    let (mut worker, _) = Worker::hello(&server, "order-pack", 1).await;
+    server.start_run("order", "r1", "null").await;
+    let task = worker.assignment().await;
+    let output = Outcome::Completed(vec![b'1'; 10 << 20].into());
+    let result = v1::Result { token: task.token, outcome: Some(output) };
+    worker.say(ToServer::Results(v1::Results { results: vec![result] }));
+    let status = worker.hear().await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let run = server.get("/v1/runs/r1?wait=10s").await.json();
+    assert_eq!(
+        (run["status"].as_str(), run["error"]["code"].as_str()),
+        (Some("failed"), Some("output_too_large"))
+    );
+}

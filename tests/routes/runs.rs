@@ -100,7 +100,6 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
         (r#"{"workflow":"order","tags":{"a:b":"x"}}"#, "tags.a:b"),
         (r#"{"workflow":"order","on_conflict":"maybe"}"#, "on_conflict"),
         (r#"{"workflow":"order","start_at":"2030-01-01T00:00:00Z"}"#, "start_at"),
-        (r#"{"workflow":"order","input":"\ud800"}"#, "input"),
         (r#"{"workflow":"order""#, "body"),
         ("\u{feff}{}", "body"),
         ("nope", "body"),
@@ -113,6 +112,7 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
             answer.text()
         );
     }
+    server.register_echo("order").await;
     let deep = format!(r#"{{"workflow":"order","input":{}{}}}"#, "[".repeat(129), "]".repeat(129));
     server.post("/v1/runs", deep).await.invalid("input");
     server.post("/v1/runs", vec![b'{', 0xff, b'}']).await.refused(400, "invalid_request");

@@ -67,7 +67,7 @@ async fn names_types_and_sizes_are_checked_at_the_door() {
     let large = format!("{YAML}description: {}\n", "x".repeat(1 << 20));
     server.put("/v1/workflows/order", "application/yaml", large).await.refused(413, "too_large");
     let other = server.put("/v1/workflows/parcel", "application/yaml", YAML).await;
-    other.refused(422, "invalid_workflow");
+    other.refused(400, "invalid_request");
 }
 
 #[tokio::test]

@@ -130,6 +130,22 @@ pub(crate) async fn a_skipped_sequence_may_come_later(f: &Fixture) {
     assert_eq!(stored(&*f.store, "late").await, Some(record(prefix(1, 1), 40)));
 }
 
+pub(crate) async fn a_lane_is_dropped_after_ten_idle_minutes(f: &Fixture) {
+    let mut lane = Lane::new(1);
+    let all: Vec<_> = (0..PARTITIONS).map(Partition).collect();
+    let tick = || async { f.store.tick(&all, 1).await.unwrap() };
+    tick().await;
+    let batch = lane.batch(vec![(P, create("a"))]);
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied]);
+    f.advance(Span::secs(580)).await;
+    tick().await;
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied], "it is remembered");
+    f.advance(Span::secs(90)).await;
+    tick().await;
+    let again = f.store.commit(&batch).await.unwrap();
+    assert_eq!(again.verdicts, [Verdict::Conflict], "nobody remembers, and the run is there");
+}
+
 pub(crate) async fn a_check_compares_and_writes_nothing(f: &Fixture) {
     let now = f.now().await;
     let mut lane = Lane::new(1);
@@ -214,4 +230,13 @@ pub(crate) async fn an_unknown_partition_is_refused_as_not_sent(f: &Fixture) {
     let error = f.store.commit(&batch).await.unwrap_err();
     assert!(!error.was_sent(), "{error}");
     assert!(f.store.load(&[(Partition(PARTITIONS), run("a"))]).await.is_err());
+}
+
+pub(crate) async fn a_record_shorter_than_a_prefix_is_refused_as_not_sent(f: &Fixture) {
+    let mut lane = Lane::new(1);
+    let short = RunWrite { write: Write::Put(Bytes::from_static(b"short")), ..create("a") };
+    let error = f.store.commit(&lane.batch(vec![(P, create("b")), (P, short)])).await.unwrap_err();
+    assert!(!error.was_sent(), "{error}");
+    assert_eq!(stored(&*f.store, "b").await, None);
+    lane.apply(&*f.store, vec![create("a"), create("b")]).await;
 }

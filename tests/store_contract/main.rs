@@ -11,8 +11,10 @@ mod fixture;
 mod redis_server;
 
 mod commits;
+mod differential;
 mod embedded_only;
 mod events;
+mod memory_only;
 mod queues;
 mod reads;
 mod redis_only;
@@ -48,11 +50,13 @@ contract! {
         a_sequence_older_than_the_window_is_forgotten,
         sequences_of_other_lanes_are_their_own,
         a_skipped_sequence_may_come_later,
+        a_lane_is_dropped_after_ten_idle_minutes,
         a_check_compares_and_writes_nothing,
         a_deleted_run_leaves_nothing,
         many_decisions_keep_their_order_over_partitions,
         large_records_are_compared_as_small_ones,
-        an_unknown_partition_is_refused_as_not_sent;
+        an_unknown_partition_is_refused_as_not_sent,
+        a_record_shorter_than_a_prefix_is_refused_as_not_sent;
     queues:
         entries_are_taken_lowest_score_first_then_by_name,
         takes_no_more_than_wanted,

@@ -19,7 +19,13 @@ impl Server {
     /// Starts `downbeat dev` on a free port with its own data and waits until it says where it listens.
     pub fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
-        let mut server = Self::spawn(Command::new(env!("CARGO_BIN_EXE_downbeat")).arg("dev").args(["--listen", "127.0.0.1:0"]).arg("--data").arg(data.path()));
+        let mut server = Self::spawn(
+            Command::new(env!("CARGO_BIN_EXE_downbeat"))
+                .arg("dev")
+                .args(["--listen", "127.0.0.1:0"])
+                .arg("--data")
+                .arg(data.path()),
+        );
         server._data = Some(data);
         server
     }
@@ -54,6 +60,25 @@ impl Server {
             panic!("the server did not say where it listens");
         };
         Self { process, address, _data: None }
+    }
+
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it has stopped; its exit status.
+    pub async fn stopped(&mut self) -> Option<i32> {
+        let ended = async {
+            loop {
+                if let Some(status) = self.process.try_wait().unwrap() {
+                    return status.code();
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap()
     }
 
     /// Where it listens.

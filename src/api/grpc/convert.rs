@@ -1,6 +1,6 @@
 //! Views and messages to protobuf and back, one for one.
 
-use crate::api::check::{failure, word};
+use crate::api::check::word;
 use crate::api::error::invalid;
 use crate::api::limits::{PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
 use crate::app::AppError;
@@ -157,7 +157,6 @@ pub(super) fn event_item(item: EventItem) -> v1::WatchItem {
 }
 
 fn event(view: EventView) -> v1::Event {
-    let deleted = view.workflow.is_none();
     let (workflow, version) = view.workflow.map(|(w, v)| (w.to_string(), v)).unwrap_or_default();
     v1::Event {
         cursor: view.cursor,
@@ -173,7 +172,7 @@ fn event(view: EventView) -> v1::Event {
         worker: view.worker.unwrap_or_default(),
         output: view.output.map(value),
         error: view.error.map(error),
-        deleted,
+        deleted: view.deleted,
     }
 }
 
@@ -191,9 +190,13 @@ pub(super) fn assignment(assignment: Assignment) -> v1::Assignment {
 }
 
 /// A failure as a worker reports it.
-pub(super) fn reported(failed: &v1::TaskFailure) -> ReportedFailure {
-    let retry_after = failed.retry_after_ms.map(|ms| Span::millis(i64::try_from(ms).unwrap_or(i64::MAX)));
-    failure(&failed.code, &failed.message, !failed.non_retryable, retry_after)
+pub(super) fn reported(failed: v1::TaskFailure) -> ReportedFailure {
+    ReportedFailure {
+        code: failed.code,
+        message: failed.message,
+        retryable: !failed.non_retryable,
+        retry_after: failed.retry_after_ms.map(|ms| Span::millis(i64::try_from(ms).unwrap_or(i64::MAX))),
+    }
 }
 
 #[cfg(test)]
@@ -235,7 +238,7 @@ mod tests {
             non_retryable: true,
             retry_after_ms: Some(u64::MAX),
         };
-        let reported = reported(&failed);
+        let reported = reported(failed);
         assert_eq!((reported.code.as_str(), reported.retryable), ("card_declined", false));
         assert_eq!(reported.retry_after, Some(Span(i64::MAX)));
     }

@@ -4,6 +4,7 @@
 
 mod convert;
 mod health;
+mod oversize;
 mod runs;
 mod start_many;
 mod tasks;
@@ -20,8 +21,8 @@ use crate::proto::v1::task_service_server::TaskServiceServer;
 use crate::proto::v1::worker_service_server::WorkerServiceServer;
 use crate::proto::v1::workflow_service_server::WorkflowServiceServer;
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, Version};
 use tonic::service::Routes;
@@ -59,16 +60,18 @@ pub(crate) fn routes(doors: &Doors) -> Router {
     if let (Ok(v1), Ok(v1alpha)) = (reflection().build_v1(), reflection().build_v1alpha()) {
         routes = routes.add_service(v1).add_service(v1alpha);
     }
-    routes.prepare().into_axum_router().reset_fallback().layer(from_fn(guard))
+    routes.prepare().into_axum_router().reset_fallback().layer(from_fn_with_state(doors.clone(), guard))
 }
 
 /// Refuses what cannot be gRPC, and puts what tonic refuses by itself into the words of the table.
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(doors): State<Doors>, request: Request, next: Next) -> Response {
     if !is_grpc(&request) || request.method() != Method::POST || request.version() != Version::HTTP_2 {
         let message = "this address is a gRPC method: POST application/grpc over HTTP/2";
         return Refused(invalid("request", message)).into_response();
     }
-    let response = next.run(request).await;
+    let (parts, body) = request.into_parts();
+    let body = oversize::watched(parts.uri.path(), &doors.app, body);
+    let response = next.run(Request::from_parts(parts, body)).await;
     match Status::from_header_map(response.headers()) {
         Some(status) if matches!(status.code(), Code::OutOfRange | Code::Internal) => {
             from_transport(status).into_http()

@@ -2,7 +2,7 @@
 
 use super::{Answers, Connection, Reply, convert, start_many, status};
 use crate::api::Doors;
-use crate::api::check::{check_payload, check_priority, check_tags, event_type, word};
+use crate::api::check::{check_priority, check_tags, event_type, word};
 use crate::api::error::invalid;
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
 use crate::app::view::{EventFilter, RunFilter, StartRequest, ValueAddress};
@@ -16,9 +16,8 @@ use prost::Message as _;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Streaming};
 
-/// Reads a start; the checks are those of REST.
+/// Reads a start as REST does; whether the input is JSON and small enough is looked at by the application.
 pub(super) fn start_request(request: v1::StartRunRequest) -> Result<StartRequest, AppError> {
-    check_payload("input", &request.input)?;
     check_tags(&request.tags)?;
     let reject_existing = match v1::start_run_request::OnConflict::try_from(request.on_conflict) {
         Ok(v1::start_run_request::OnConflict::Return) => false,
@@ -196,7 +195,6 @@ impl RunService for Doors {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::error::ErrorCode;
     use bytes::Bytes;
 
     #[test]
@@ -215,11 +213,8 @@ mod tests {
         let path = |request| start_request(request).unwrap_err().faults.remove(0).path;
         assert_eq!(path(v1::StartRunRequest { workflow: "a/b".into(), ..good() }), "workflow");
         assert_eq!(path(v1::StartRunRequest { id: "a b".into(), ..good() }), "id");
-        assert_eq!(path(v1::StartRunRequest { input: Bytes::from_static(b"{"), ..good() }), "input");
         assert_eq!(path(v1::StartRunRequest { priority: Some(101), ..good() }), "priority");
         assert_eq!(path(v1::StartRunRequest { on_conflict: 7, ..good() }), "on_conflict");
         assert_eq!(path(v1::StartRunRequest { wait_ms: 60_001, ..good() }), "wait_ms");
-        let large = v1::StartRunRequest { input: vec![b'1'; (1 << 20) + 1].into(), ..good() };
-        assert_eq!(start_request(large).unwrap_err().code, ErrorCode::TooLarge);
     }
 }

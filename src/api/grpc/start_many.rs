@@ -96,10 +96,6 @@ async fn run(app: &App, start: Option<v1::StartRunRequest>) -> Result<v1::Starte
     if start.wait_ms > 0 {
         return Err(invalid("wait_ms", "StartMany does not wait for runs to end; Watch tells"));
     }
-    let started = app.start(start_request(start)?).await?;
-    Ok(v1::StartedRun {
-        id: started.run.id.to_string(),
-        version: started.run.version,
-        created: started.created,
-    })
+    let (id, created) = app.start_quietly(start_request(start)?).await?;
+    Ok(v1::StartedRun { id: id.to_string(), created })
 }

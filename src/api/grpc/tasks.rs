@@ -51,7 +51,7 @@ impl TaskService for Doors {
 
     async fn fail(&self, request: Request<v1::FailTaskRequest>) -> Reply<v1::FailTaskResponse> {
         let v1::FailTaskRequest { token, failure } = request.into_inner();
-        let failure = convert::reported(&failure.unwrap_or_default());
+        let failure = convert::reported(failure.unwrap_or_default());
         self.settle(&token, TaskOutcome::Failed(failure)).await.map_err(status)?;
         Ok(Response::new(v1::FailTaskResponse {}))
     }

@@ -90,7 +90,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
         workflow: word("workflow", &start.workflow, WorkflowName::new)?,
         version: start.version,
         id: start.id.as_deref().map(|id| word("id", id, RunId::new)).transpose()?,
-        input: body.payload("input", start.input)?,
+        input: body.text(start.input),
         priority: check_priority(start.priority)?,
         tags: start.tags,
         reject_existing: start.on_conflict == OnConflict::Reject,

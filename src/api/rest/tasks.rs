@@ -2,12 +2,13 @@
 
 use super::extract::{JsonBody, Params, Segments, duration, wait};
 use super::view::{AssignmentJson, HeartbeatJson, json};
-use crate::api::check::{accepted, check_payload, claim_max, failure, label, task_types, word};
+use crate::api::check::{accepted, check_payload, claim_max, label, task_types, word};
 use crate::api::error::{Answer, Problem, Refused};
 use crate::api::limits::{JSON_BODY_MAX, RESULT_BODY_MAX};
 use crate::api::{Connection, Doors};
 use crate::app::App;
 use crate::dispatch::message::{AckStatus, TaskOutcome};
+use crate::model::command::ReportedFailure;
 use crate::model::error::ErrorCode;
 use crate::model::time::Span;
 use axum::extract::State;
@@ -130,16 +131,16 @@ async fn complete(
         Ok(body) => body,
         Err(Refused(error)) if error.code == ErrorCode::TooLarge => {
             // Unsettled, it would be leased, done and refused again and again.
-            let outcome = TaskOutcome::Failed(failure("output_too_large", &error.message, false, None));
-            app.settle(path.text("token"), outcome).await?;
+            let (code, message) = ("output_too_large".to_owned(), error.message.clone());
+            let failure = ReportedFailure { code, message, retryable: false, retry_after: None };
+            app.settle(path.text("token"), TaskOutcome::Failed(failure)).await?;
             return Err(Refused(error));
         }
         Err(refused) => return Err(refused),
     };
     let CompleteBody { output } = body.read()?;
     // Size and depth are looked at by the application: they fail the attempt.
-    let output = output.map(|value| body.slice(value)).unwrap_or_default();
-    settle(&app, &path, TaskOutcome::Completed(output)).await
+    settle(&app, &path, TaskOutcome::Completed(body.text(output))).await
 }
 
 /// How a task failed.
@@ -187,7 +188,7 @@ async fn fail(
     query.finish()?;
     let FailBody { code, message, retryable, retry_after } = body.read()?;
     let retry_after = retry_after.map(|text| word("retry_after", &text, duration)).transpose()?;
-    settle(&app, &path, TaskOutcome::Failed(failure(&code, &message, retryable, retry_after))).await
+    settle(&app, &path, TaskOutcome::Failed(ReportedFailure { code, message, retryable, retry_after })).await
 }
 
 /// Nothing.
@@ -254,10 +255,8 @@ async fn heartbeat(
 ) -> Answer {
     query.finish()?;
     let HeartbeatBody { progress } = body.read()?;
-    let progress = progress.map(|value| body.slice(value));
-    if let Some(progress) = &progress {
-        check_payload("progress", progress)?;
-    }
-    let answer = app.heartbeat(path.text("token"), progress).await?;
+    let progress = body.text(progress);
+    check_payload("progress", &progress)?;
+    let answer = app.heartbeat(path.text("token"), (!progress.is_empty()).then_some(progress)).await?;
     Ok(json(StatusCode::OK, &HeartbeatJson::from(answer)))
 }

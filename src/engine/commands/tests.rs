@@ -157,6 +157,18 @@ fn a_repeat_of_a_large_output_is_compared_by_its_bytes() {
 }
 
 #[test]
+fn a_stop_for_a_repeat_leaves_what_is_folded_with_it() {
+    let mut w = World::started(plan(&[&[], &[]]));
+    let (a, b) = (w.lease(0), w.lease(1));
+    let large = complete(&a, &format!("\"{}\"", "x".repeat(1_000)));
+    assert_eq!(w.apply(&large), Ok(Outcome::Accepted));
+    w.at_hand = Some([].into());
+    let need = Err(Stop::NeedPayloads(vec![Field::new("o0")]));
+    assert_eq!(w.apply_all(&[complete(&b, "1"), large]), [Ok(Outcome::Accepted), need]);
+    assert_eq!(w.run().status, RunStatus::Completed);
+}
+
+#[test]
 fn a_failure_and_a_release_are_repeated_exactly_too() {
     let mut w = retrying();
     let first = w.lease(0);

@@ -201,7 +201,7 @@ impl EmbeddedStore {
         verb: impl FnOnce(&Tx<'_>, &Shape) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (disk, shape) = (self.disk.clone(), self.shape);
-        let read = tokio::task::spawn_blocking(move || verb(&Tx::new(&disk), &shape)).await;
+        let read = tokio::task::spawn_blocking(move || verb(&Tx::new(&disk.view()), &shape)).await;
         read.map_err(|_| closed(false))?
     }
 

@@ -11,7 +11,8 @@ use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
 use crate::model::ids::{Partition, RunId, TaskType};
 use crate::model::time::Timestamp;
 use crate::store::{
-    Batch, Committed, LANE_KEPT, QueueHead, Result, StoreError, Verdict, order_value, touched_queues,
+    Batch, Committed, LANE_KEPT, QueueHead, Result, StoreError, Verdict, check_batch, order_value,
+    touched_queues,
 };
 use bytes::Bytes;
 
@@ -23,9 +24,7 @@ pub fn commit(
     batch: &Batch,
     now: Timestamp,
 ) -> Result<(Committed, Effects)> {
-    for (partition, _) in &batch.writes {
-        shape.holds(*partition)?;
-    }
+    check_batch(batch, shape.layout)?;
     let writes = batch.writes.iter().any(|(_, w)| w.write != Write::Check);
     let lane_key = keys::lane(home, batch.lane);
     let mut window = Window::default();
@@ -67,10 +66,10 @@ fn holds_work(heads: &[QueueHead], partition: Partition, task_type: &TaskType) -
 }
 
 fn compare(tx: &Tx<'_>, partition: Partition, write: &RunWrite) -> Result<Verdict> {
-    let record = tx.get(&keys::record(partition, &write.run))?;
-    Ok(match (&write.expect, record) {
+    let stands = tx.prefix(&keys::record(partition, &write.run))?;
+    Ok(match (&write.expect, stands) {
         (Expect::Absent, None) => Verdict::Applied,
-        (Expect::Prefix(expect), Some(record)) if record.starts_with(&expect.0) => Verdict::Applied,
+        (Expect::Prefix(expect), Some(stands)) if stands == *expect => Verdict::Applied,
         _ => Verdict::Conflict,
     })
 }

@@ -57,7 +57,12 @@ impl<'m> Inspection<'m> {
     }
 
     /// Whether an entry waits, and whether it is claimed.
-    pub fn entry(&self, partition: Partition, task_type: &TaskType, entry: &QueueEntry) -> Result<(bool, bool)> {
+    pub fn entry(
+        &self,
+        partition: Partition,
+        task_type: &TaskType,
+        entry: &QueueEntry,
+    ) -> Result<(bool, bool)> {
         let raw = entry.encode();
         let ready = self.0.get(&keys::ready_of(partition, task_type, &raw))?.is_some();
         let claimed = self.0.get(&keys::claim(partition, task_type, &raw))?.is_some();

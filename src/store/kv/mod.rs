@@ -6,6 +6,7 @@
 //! commit.rs queue.rs tick.rs session.rs stream.rs read.rs workflow.rs   the verbs, synchronous
 //! tx.rs         writes in the making, seen by later reads of the same transaction
 //! keys.rs       the only place a key of this family is spelled
+//! derived.rs    what need not be on disk
 //! inspect.rs    a look at all of it, for tests and the simulation
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! To add a verb: a function over `&mut Tx` here, a call in `memory.rs` and `../embedded`, a script, a contract test.
 
 pub mod commit;
+mod derived;
 pub mod inspect;
 pub mod keys;
 pub mod memory;
@@ -29,11 +31,12 @@ pub mod tick;
 pub mod tx;
 pub mod workflow;
 
-use crate::model::ids::{Partition, TaskType};
+use crate::model::ids::{Partition, Prefix, TaskType};
 use crate::store::{Hint, Layout, Result, StoreError};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
+pub(crate) use derived::{derive, is_derived};
 pub use tx::Tx;
 
 /// Which end of a range comes first.
@@ -55,6 +58,10 @@ pub type Writes = BTreeMap<Vec<u8>, Option<Bytes>>;
 pub trait Kv {
     /// The value of a key.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>>;
+    /// The first [`Prefix::LEN`] bytes of a record. A map may answer faster than by reading it.
+    fn prefix(&self, record: &[u8]) -> Result<Option<Prefix>> {
+        prefix_of(self.get(record)?.as_deref())
+    }
     /// Up to `limit` pairs with `from` ≤ key < `to`.
     fn scan(&self, from: &[u8], to: &[u8], limit: usize, order: Order) -> Result<Vec<Pair>>;
     /// Applies all writes or, on an error that was not sent, none.
@@ -81,6 +88,11 @@ impl Shape {
             sent: false,
         })
     }
+}
+
+/// The prefix of a record, if there is a record.
+pub(crate) fn prefix_of(record: Option<&[u8]>) -> Result<Option<Prefix>> {
+    record.map(|r| Prefix::of(r).ok_or_else(|| damaged("the record of a run"))).transpose()
 }
 
 /// What to tell others after a verb was applied.

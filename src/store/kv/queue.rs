@@ -157,12 +157,7 @@ pub fn discard(tx: &mut Tx<'_>, shape: &Shape, stale: &[(Taken, Option<Prefix>)]
     let mut effects = Effects::default();
     for (taken, judged_by) in stale {
         shape.holds(taken.partition)?;
-        let record = tx.get(&keys::record(taken.partition, &taken.entry.run))?;
-        let unchanged = match (judged_by, record) {
-            (None, None) => true,
-            (Some(prefix), Some(record)) => record.starts_with(&prefix.0),
-            _ => false,
-        };
+        let unchanged = tx.prefix(&keys::record(taken.partition, &taken.entry.run))? == *judged_by;
         let entry = taken.entry.encode();
         let claimed = unclaim(tx, taken.partition, &taken.task_type, &entry)?;
         if unchanged {

@@ -1,6 +1,7 @@
 //! Writes in the making: reads see them, the map below does not, until they are applied at once.
 
-use super::{Kv, Order, Pair, Writes};
+use super::{Kv, Order, Pair, Writes, prefix_of};
+use crate::model::ids::Prefix;
 use crate::store::Result;
 use bytes::Bytes;
 use std::ops::Bound;
@@ -47,6 +48,14 @@ impl<'k> Tx<'k> {
         match self.writes.get(key) {
             Some(write) => Ok(write.clone()),
             None => self.base.get(key),
+        }
+    }
+
+    /// The prefix of a record.
+    pub fn prefix(&self, record: &[u8]) -> Result<Option<Prefix>> {
+        match self.writes.get(record) {
+            Some(write) => prefix_of(write.as_deref()),
+            None => self.base.prefix(record),
         }
     }
 

@@ -22,7 +22,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo as _, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 
 /// How long a command may take.
@@ -33,6 +33,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 const LINK_WAIT: Duration = Duration::from_secs(1);
 /// Pauses between attempts to connect: the first and the longest, before jitter.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How long the connection for hints may be quiet before it is asked whether it lives.
+const QUIET: Duration = Duration::from_secs(15);
 /// Commands that may wait for their turn to be written.
 const WRITE_QUEUE: usize = 1_024;
 
@@ -120,9 +122,12 @@ fn late() -> StoreError {
     }
 }
 
-/// Loads every script, then initialises the store or reads what it was initialised with. `candidate` is used if
-/// there is none yet.
-pub(super) async fn prepare(connection: &mut MultiplexedConnection, candidate: Layout) -> Result<Layout> {
+/// Loads every script, then initialises the store as `candidate` or, if that was done, reads as what. The flag says
+/// whether this call did it.
+pub(super) async fn prepare(
+    connection: &mut MultiplexedConnection,
+    candidate: Layout,
+) -> Result<(Layout, bool)> {
     for script in Script::ALL {
         ask(connection, redis::cmd("SCRIPT").arg("LOAD").arg(script.source())).await?;
     }
@@ -137,14 +142,12 @@ pub(super) async fn prepare(connection: &mut MultiplexedConnection, candidate: L
             "the store has layout {version}; this version of Downbeat knows layout {LAYOUT}"
         )));
     }
-    if reply::number(&made, "its meta record")? == 1 {
-        tracing::info!(partitions = candidate.partitions, layout = version, "initialised the store");
-    }
-    Ok(Layout {
+    let layout = Layout {
         version,
         partitions: reply::parsed(partitions, "its number of partitions")?,
         epoch: reply::parsed(epoch, "its epoch")?,
-    })
+    };
+    Ok((layout, reply::number(&made, "its meta record")? == 1))
 }
 
 impl Link {
@@ -216,12 +219,24 @@ impl Link {
     /// Sends a command that may block for `wait`, on a connection of its own.
     pub(super) async fn blocking(&self, cmd: &Cmd, wait: Duration) -> Result<Value> {
         let idle = self.shared.idle.lock().pop();
-        let mut connection = match idle {
-            Some(connection) => connection,
-            None => connect(&self.shared.client).await?,
-        };
-        let answer = timeout_at(Instant::now() + wait + COMMAND, connection.send_packed_command(cmd)).await;
-        let answer = answer.map_err(|_| late())?;
+        if let Some(connection) = idle {
+            // It may have died while it was idle, and a read can be asked again.
+            if let Ok(answer) = self.block_on(connection, cmd, wait).await {
+                return Ok(answer);
+            }
+        }
+        let connection = connect(&self.shared.client).await?;
+        self.block_on(connection, cmd, wait).await
+    }
+
+    async fn block_on(
+        &self,
+        mut connection: MultiplexedConnection,
+        cmd: &Cmd,
+        wait: Duration,
+    ) -> Result<Value> {
+        let answer =
+            timeout(wait + COMMAND, connection.send_packed_command(cmd)).await.map_err(|_| late())?;
         let answer = answer.and_then(Value::extract_error).map_err(|e| reply::error(&e, true))?;
         // Only a connection that answered in time is used again.
         self.shared.idle.lock().push(connection);
@@ -264,8 +279,11 @@ impl Shared {
     /// Makes a connection to the store we know.
     async fn again(&self) -> Result<MultiplexedConnection> {
         let mut connection = connect(&self.client).await?;
-        // A Redis that lost everything is initialised as it was: cursors of its streams find them shortened.
-        let found = prepare(&mut connection, self.layout).await?;
+        let (found, initialised) = prepare(&mut connection, self.layout).await?;
+        if initialised {
+            // As it was before: cursors of its streams find them shortened.
+            tracing::warn!("Redis came back empty: its runs are lost; initialised the store again");
+        }
         if found == self.layout {
             return Ok(connection);
         }
@@ -322,11 +340,21 @@ async fn listen(shared: Arc<Shared>) {
             if !std::mem::take(&mut first) {
                 let _ = shared.hints.send(Hint::Reconnected);
             }
-            let mut messages = subscription.into_on_message();
-            while let Some(message) = messages.next().await {
-                if let Some(hint) = read_hint(message.get_payload_bytes()) {
-                    // No receiver is no fault.
-                    let _ = shared.hints.send(hint);
+            let (mut sink, mut messages) = subscription.split();
+            loop {
+                match timeout(QUIET, messages.next()).await {
+                    Ok(Some(message)) => {
+                        if let Some(hint) = read_hint(message.get_payload_bytes()) {
+                            // No receiver is no fault.
+                            let _ = shared.hints.send(hint);
+                        }
+                    }
+                    Ok(None) => break,
+                    // Quiet: is anybody there?
+                    Err(_) => match timeout(COMMAND, sink.ping::<Value>()).await {
+                        Ok(Ok(_)) => {}
+                        _ => break,
+                    },
                 }
             }
         }

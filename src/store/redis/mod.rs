@@ -29,7 +29,7 @@ use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
     Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, QueueHead, RECLAIM_MAX, Result, SESSION_KEPT,
     STREAM_BOUND, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
-    StreamPosition, Taken, Ticked, order_value, session_partition,
+    StreamPosition, Taken, Ticked, check_batch, order_value, session_partition,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -235,9 +235,7 @@ impl Store for RedisStore {
         if batch.writes.is_empty() {
             return Ok(Committed { verdicts: Vec::new(), heads: Vec::new() });
         }
-        for (partition, _) in &batch.writes {
-            self.holds(*partition)?;
-        }
+        check_batch(batch, self.layout)?;
         let target = batch::Target { home: HOME, hints: &self.channel, stream_bound: self.stream_bound };
         let encoded = batch::encode(batch, &target)?;
         let reply = self.link.call(&encoded.call).await?;

@@ -34,7 +34,10 @@ pub(super) async fn open(
         // Positive as a signed number, so that every language reads it.
         epoch: u64::from_be_bytes(random) >> 1,
     };
-    let layout = link::prepare(&mut connection, candidate).await?;
+    let (layout, initialised) = link::prepare(&mut connection, candidate).await?;
+    if initialised {
+        tracing::info!(partitions = layout.partitions, layout = layout.version, "initialised the store");
+    }
     if let Some(asked) = partitions.filter(|p| *p != layout.partitions) {
         return Err(refuse(format!(
             "the store was initialised with {} partitions, {asked} were asked for; backup and restore re-partition it",

@@ -60,7 +60,7 @@ pub(super) fn error(error: &RedisError, sent: bool) -> StoreError {
     let code = error.code().unwrap_or_default();
     let message = error.to_string();
     // Redis 6.2 wraps the error of a command in a script, so its code stands in the text.
-    let is = |wanted: &str| code == wanted || (code == "ERR" && message.contains(&format!("-{wanted} ")));
+    let is = |wanted: &str| code == wanted || message.contains(&format!("-{wanted} "));
     if is("OOM") || message.contains("OOM command not allowed") {
         return StoreError::Full(message);
     }
@@ -109,6 +109,7 @@ mod tests {
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
             "MISCONF Redis is configured to save RDB snapshots",
             "NOREPLICAS Not enough good replicas to write.",
+            "@user_script: 138: -READONLY You can't write against a read only replica.",
         ] {
             let error = from_server(line);
             assert!(matches!(error, StoreError::Unavailable { .. }), "{line}: {error:?}");

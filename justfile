@@ -1,0 +1,29 @@
+# Short names for what is done often. `just` lists them.
+
+default:
+    @just --list
+
+# Everything that CI checks
+test *names:
+    scripts/test {{names}}
+
+# Lints and format, without tests
+check:
+    cargo fmt --check
+    cargo clippy --all-targets -- -D warnings
+
+# All of it at work, on one screen
+demo:
+    cargo run --release -- demo
+
+# A development server on port 7070
+dev:
+    cargo run -- dev
+
+# The first figure: a chain of nine no-op tasks, 10,000 times, on a private Redis
+bench *args="chain":
+    cargo run --release -- bench {{args}} --out target/bench
+
+# Writes openapi/downbeat.json anew after a change of the routes
+openapi:
+    UPDATE_OPENAPI=1 cargo test openapi

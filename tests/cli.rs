@@ -1,0 +1,273 @@
+//! The program as a user runs it: a server, the client commands, workers in shell and Python; exit statuses and
+//! what stands on which stream.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_downbeat");
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
+        // In order, so that workers end their commands; it may have ended already.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = self.0.wait();
+    }
+}
+
+struct Server {
+    url: String,
+    process: Process,
+    _data: tempfile::TempDir,
+}
+
+/// A development server on a free port.
+fn server() -> Server {
+    let data = tempfile::tempdir().unwrap();
+    let mut child = Command::new(PROGRAM)
+        .args(["dev", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let process = Process(child);
+    let url = loop {
+        let line = lines.next().expect("the server ended").unwrap();
+        if let Some(url) = line.strip_prefix("listening on ") {
+            break url.to_owned();
+        }
+    };
+    // Its log must not fill the pipe.
+    std::thread::spawn(move || lines.for_each(drop));
+    Server { url, process, _data: data }
+}
+
+/// The command line with the server in its environment.
+fn downbeat(server: &str, arguments: &[&str]) -> Output {
+    Command::new(PROGRAM)
+        .args(arguments)
+        .env("DOWNBEAT_SERVER", server)
+        .env("NO_COLOR", "1")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Standard output of a command that must succeed.
+fn done(server: &Server, arguments: &[&str]) -> String {
+    let output = downbeat(&server.url, arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// Standard error of a command that must end with `status`.
+fn fails(server: &str, arguments: &[&str], status: i32) -> String {
+    let output = downbeat(server, arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
+    said
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+fn worker(server: &Server, task_type: &str, command: &[&str]) -> Process {
+    let child = Command::new(PROGRAM)
+        .args(["worker", "--type", task_type, "--label", task_type, "--"])
+        .args(command)
+        .env("DOWNBEAT_SERVER", &server.url)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Process(child)
+}
+
+#[test]
+fn a_workflow_goes_from_file_to_output_through_shell_workers() {
+    let server = server();
+    assert_eq!(done(&server, &["register", "examples/greet.yaml"]), "greet registered as version 1\n");
+    assert_eq!(done(&server, &["register", "examples/greet.yaml"]), "greet unchanged, version 1\n");
+    let _greet = worker(&server, "greet", &["sh", "examples/workers/greet.sh"]);
+    let _shout = worker(&server, "shout", &["tr", "a-z", "A-Z"]);
+    let start = ["start", "greet", "--input", r#"{"name": "Ada"}"#, "--id", "g-1", "--wait"];
+    let shown = done(&server, &start);
+    assert!(shown.contains("status    completed") && shown.contains("output    \"HELLO, ADA!\""), "{shown}");
+
+    let run = json(&done(&server, &["get", "g-1", "--output", "json"]));
+    assert_eq!((run["output"].as_str(), run["tasks"].as_array().unwrap().len()), (Some("HELLO, ADA!"), 2));
+    assert_eq!(run["tasks"][0]["attempts"][0]["worker"], "greet");
+    let again = done(&server, &["start", "greet", "--input", r#"{"name": "Ada"}"#, "--id", "g-1"]);
+    assert_eq!(again, "g-1 was there before (completed)\n");
+
+    let events: Vec<String> = done(&server, &["watch", "g-1", "--output", "json"])
+        .lines()
+        .map(|line| json(line)["type"].as_str().unwrap().to_owned())
+        .collect();
+    let task = ["task.queued", "task.started", "task.completed"];
+    let expected: Vec<_> =
+        ["run.started"].iter().chain(&task).chain(&task).chain(&["run.completed"]).copied().collect();
+    assert_eq!(events, expected);
+    let list = done(&server, &["list", "--workflow", "greet"]);
+    assert_eq!((list.lines().count(), list.contains("g-1")), (2, true), "{list}");
+}
+
+#[test]
+fn a_run_that_fails_or_is_cancelled_ends_a_wait_or_a_watch_with_1() {
+    let server = server();
+    done(&server, &["register", "examples/greet.yaml"]);
+    done(&server, &["start", "greet", "--input", r#"{"name": "x"}"#, "--id", "c-1"]);
+    assert_eq!(done(&server, &["cancel", "c-1"]), "c-1 cancelled\n");
+    let output = downbeat(&server.url, &["watch", "c-1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).lines().last().unwrap().contains("run.cancelled"));
+    assert!(fails(&server.url, &["cancel", "c-1"], 1).contains("(run_ended)"));
+
+    // No name, so the command fails, is not tried again and says why.
+    let _greet = worker(&server, "once", &["sh", "examples/workers/greet.sh"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("once.json");
+    let document = r#"{"name":"once","tasks":{"a":{"type":"once","retry":{"max_attempts":1}}}}"#;
+    std::fs::write(&file, document).unwrap();
+    done(&server, &["register", file.to_str().unwrap()]);
+    let output = downbeat(&server.url, &["start", "once", "--wait"]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("error     exit_3: whom shall I greet? (task a)"), "{shown}");
+}
+
+#[test]
+fn what_the_server_refuses_is_told_with_its_code() {
+    let server = server();
+    assert!(fails(&server.url, &["get", "nope"], 1).contains("(run_not_found)"));
+    assert!(fails(&server.url, &["watch", "nope"], 1).contains("(run_not_found)"));
+    assert!(fails(&server.url, &["start", "nope"], 1).contains("(workflow_not_found)"));
+    done(&server, &["register", "examples/greet.yaml"]);
+    assert!(fails(&server.url, &["start", "greet", "--input", "{}"], 1).contains("(invalid_input)"));
+    assert_eq!(done(&server, &["health"]), "ready\n");
+    let help = done(&server, &["--help"]);
+    assert!(help.contains("Exit status: 0 done"), "{help}");
+}
+
+#[test]
+fn wrong_usage_is_2_and_an_absent_server_3() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let absent = format!("http://{free}");
+    for arguments in [&["get", "x"][..], &["list"], &["watch", "x"], &["start", "x"], &["cancel", "x"]] {
+        let said = fails(&absent, arguments, 3);
+        assert!(said.starts_with(&format!("error: no server at {absent}: ")), "{said}");
+    }
+    for arguments in [
+        &["get"][..],
+        &["nonsense"],
+        &["start", "x", "--input", "{"],
+        &["start", "x", "--tag", "novalue"],
+        &["worker", "--type", "t", "--concurrency", "0", "--", "true"],
+        &["worker", "--type", "t"],
+        &["list", "--server", "ftp://x"],
+        &["register", "/no/such/file.yaml"],
+        &["serve", "--listen", "nowhere"],
+        &["serve", "--store", "mysql://x"],
+        &["serve", "--config", "/no/such/file.toml"],
+    ] {
+        fails(&absent, arguments, 2);
+    }
+}
+
+#[test]
+fn documents_are_validated_without_a_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad = dir.path().join("bad.yaml");
+    std::fs::write(&bad, "name: bad\ntasks:\n  a:\n    type: x\n    needs: [b]\n").unwrap();
+    let bad = bad.to_str().unwrap();
+    let output =
+        downbeat("http://127.0.0.1:1", &["validate", "examples/order.yaml", "examples/greet.yaml", bad]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout);
+    let lines: Vec<_> = shown.lines().collect();
+    assert_eq!(lines[..2], ["examples/order.yaml: valid", "examples/greet.yaml: valid"]);
+    assert!(lines[2].starts_with(&format!("{bad}:5: tasks.a.needs")), "{shown}");
+    let output = downbeat("http://127.0.0.1:1", &["validate", "--output", "json", bad]);
+    assert_eq!(json(&text(&output.stdout))[0]["faults"][0]["line"], 5);
+}
+
+#[test]
+fn the_default_settings_can_be_printed_and_are_valid() {
+    let output = downbeat("", &["serve", "--print-config"]);
+    assert_eq!(output.status.code(), Some(0));
+    let config = downbeat::config::Config::of(
+        Some(("x", &text(&output.stdout))),
+        |_| None,
+        std::collections::BTreeMap::new(),
+    );
+    assert_eq!(config.unwrap().server.listen.port(), 7070);
+}
+
+#[test]
+fn a_server_ends_soon_after_a_signal_and_its_port_is_free() {
+    let mut server = server();
+    let worker = worker(&server, "t", &["true"]);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.process.0.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(server.process.0.wait().unwrap().code(), Some(0));
+    let address = server.url.strip_prefix("http://").unwrap();
+    assert!(std::net::TcpStream::connect(address).is_err());
+    drop(worker);
+}
+
+#[test]
+fn the_demo_completes_and_cleans_up() {
+    let temp = tempfile::tempdir().unwrap();
+    let output = Command::new(PROGRAM).args(["demo", "--exit"]).env("TMPDIR", temp.path()).output().unwrap();
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}\n{}", text(&output.stderr));
+    for word in
+        ["task.retrying", "review", "run.completed", "The order completed in", "curl -N http://127.0.0.1:"]
+    {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0, "it leaves something behind");
+}
+
+#[test]
+fn the_python_worker_does_its_part_in_less_than_forty_lines() {
+    let source =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/workers/greet.py"))
+            .unwrap();
+    assert!(source.lines().count() < 40);
+    let Some(python) = std::env::var_os("DOWNBEAT_PYTHON") else {
+        eprintln!("skipped: DOWNBEAT_PYTHON names no Python with grpcio; scripts/test provides one");
+        return;
+    };
+    let server = server();
+    done(&server, &["register", "examples/greet.yaml"]);
+    let mut child = Command::new(python)
+        .args(["examples/workers/greet.py", server.url.strip_prefix("http://").unwrap()])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut errors = child.stderr.take().unwrap();
+    let python = Process(child);
+    let _shout = worker(&server, "shout", &["tr", "a-z", "A-Z"]);
+    let shown = done(&server, &["start", "greet", "--input", r#"{"name": "Grace"}"#, "--wait"]);
+    assert!(shown.contains("HELLO, GRACE!") && shown.contains("python"), "{shown}");
+    // It knows nothing of servers that go away, so the server would wait for it.
+    drop(python);
+    let mut said = String::new();
+    errors.read_to_string(&mut said).unwrap();
+    assert!(!said.contains("Traceback"), "{said}");
+}

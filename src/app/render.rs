@@ -379,7 +379,9 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
         let mut events = Vec::new();
         for note in notes {
             match runs.get(&note.run) {
-                Some((state, plan, at_hand)) if told_of(state, &note).len() == note.kinds.len() => {
+                Some((state, plan, at_hand))
+                    if told_of(state, &note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
+                {
                     events.extend(told_of(state, &note).iter().map(|e| event(state, plan, e, at_hand)));
                 }
                 // Deleted meanwhile, or begun anew under the same id.

@@ -45,6 +45,8 @@ struct Fate {
     lost: bool,
     full: bool,
     delayed: Option<Duration>,
+    duplicate: Option<Duration>,
+    dies: bool,
     hangs: bool,
 }
 
@@ -115,6 +117,8 @@ impl Link {
             lost: rng.chance(p.lost_reply),
             full: rng.chance(p.full),
             delayed: rng.chance(p.delayed).then(|| rng.millis(1, 6_000)),
+            duplicate: rng.chance(p.duplicate).then(|| rng.millis(1, 6_000)),
+            dies: rng.chance(p.dies_at_commit),
             hangs: rng.chance(0.3),
         };
         if fate.fails
@@ -217,6 +221,16 @@ impl ChaosStore {
         self.come_back(&fate, result).await
     }
 
+    /// The batch is still under way somewhere, whatever we hear; its reply will reach nobody.
+    fn arrives_later(&self, batch: &Batch, later: Duration, decided: Instant) {
+        let (world, server, batch) = (Arc::clone(&self.world), self.server, batch.clone());
+        world.note(format_args!("server {server} commit {:?}/{} arrives later", batch.lane, batch.sequence));
+        tokio::spawn(async move {
+            tokio::time::sleep(later).await;
+            drop(world.apply(server, &batch, decided).await);
+        });
+    }
+
     fn memory(&self) -> &dyn Store {
         &self.world.memory
     }
@@ -276,16 +290,18 @@ impl Store for ChaosStore {
             return Err(StoreError::Full("simulated".to_owned()));
         }
         if let Some(later) = fate.delayed {
-            let (world, server, batch) = (Arc::clone(&self.world), self.server, batch.clone());
-            world.note(format_args!("server {server} commit {:?}/{} is delayed", batch.lane, batch.sequence));
-            tokio::spawn(async move {
-                tokio::time::sleep(later).await;
-                // Its reply reaches nobody.
-                drop(world.apply(server, &batch, decided).await);
-            });
+            self.arrives_later(batch, later, decided);
             return Err(away(true));
         }
+        if let Some(later) = fate.duplicate {
+            self.arrives_later(batch, later, decided);
+        }
         let result = self.world.apply(self.server, batch, decided).await;
+        if fate.dies {
+            self.world.dies(self.server);
+            // Nobody hears of it.
+            return std::future::pending().await;
+        }
         self.come_back(&fate, result).await
     }
 

@@ -10,6 +10,7 @@ use downbeat::app::{App, AppError};
 use downbeat::model::document::Format;
 use downbeat::model::error::ErrorCode;
 use downbeat::model::ids::{RunId, WorkflowName};
+use downbeat::model::time::Span;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -64,6 +65,28 @@ pub(crate) async fn register(world: &Arc<World>, rng: &mut Rng) {
     }
 }
 
+/// Registers other documents under the same names, now and then.
+pub(crate) async fn change(world: Arc<World>) {
+    let mut rng = world.rng.split("changes", 0);
+    while !world.is_healed() && !world.is_over() {
+        tokio::time::sleep(rng.millis(500, 1_500)).await;
+        if !rng.chance(world.drawn().new_versions / 60.0) {
+            continue;
+        }
+        let number = rng.below(world.drawn().workflows);
+        let document = documents::draw(&mut rng, world.drawn(), &world.types, number);
+        let text = serde_json::to_vec(&document).unwrap();
+        let registered = insist(&world, &mut rng, |app| {
+            let text = text.clone();
+            async move { app.register(None, &text, Format::Json, false).await }
+        });
+        if let Some(Ok(registered)) = registered.await {
+            let workflow = registered.workflow;
+            world.note(format_args!("{} has version {} {document}", workflow.name, workflow.version));
+        }
+    }
+}
+
 /// Starts the runs of the seed over some time, and does other things to them.
 pub(crate) async fn start_all(world: Arc<World>, within: Duration) {
     let rng = world.rng.split("client", 0);
@@ -92,11 +115,15 @@ async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
     let p = world.drawn();
     let (twice, cancel, deletes) = (rng.chance(p.twice), rng.chance(p.cancel), rng.chance(p.deletes));
     let read = rng.chance(0.3);
+    let waits = rng.chance(p.waits) && !read;
     if start(&world, &mut rng, &request, twice).await.is_none() {
         return;
     }
     let follower = read
         .then(|| tokio::spawn(readers::follow_run(Arc::clone(&world), rng.split("follow", 0), id.clone())));
+    if waits {
+        wait(&world, &mut rng, &id).await;
+    }
     if cancel {
         tokio::time::sleep(rng.millis(0, 15_000)).await;
         let canceled = insist(&world, &mut rng, |app| {
@@ -162,6 +189,25 @@ async fn start(world: &Arc<World>, rng: &mut Rng, request: &StartRequest, twice:
         world.violation(format_args!("{:?} was made twice", request.id));
     }
     Some(())
+}
+
+/// Waits for a run to end; an answer before it has ended must have taken its time.
+async fn wait(world: &Arc<World>, rng: &mut Rng, id: &RunId) {
+    for _ in 0..4 {
+        let Some((server, app)) = world.pick(rng) else { return };
+        let time = rng.millis(1_000, 20_000);
+        let begun = Instant::now();
+        world.servers[server].link.gate().await;
+        let read = app.run(id, Some(Span(time.as_micros() as i64))).await;
+        let Ok(view) = read else { continue };
+        let drained = app.ready().await.is_err_and(|e| e.code == ErrorCode::Overloaded);
+        if !view.status.is_terminal() && begun.elapsed() < time && !drained {
+            world.violation(format_args!("a wait of {time:?} for {id} ended after {:?}", begun.elapsed()));
+        }
+        if view.status.is_terminal() {
+            return;
+        }
+    }
 }
 
 /// Deletes a run once it has ended, and starts another under its id.

@@ -1,5 +1,6 @@
 //! One seed from its beginning to its end, and what must hold at the end.
 
+use crate::audit::Truth;
 use crate::clients;
 use crate::http_workers;
 use crate::nemesis;
@@ -7,9 +8,12 @@ use crate::readers::{self, Seen};
 use crate::sabotage::Case;
 use crate::workers::Worker;
 use crate::world::World;
+use downbeat::app::view::RunFilter;
 use downbeat::model::ids::Partition;
+use downbeat::model::plan::When;
 use downbeat::model::run::{RunStatus, TaskPhase};
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -88,6 +92,7 @@ async fn live(world: &Arc<World>) {
         readers.spawn(readers::follow_all(Arc::clone(world), n, cell));
     }
     let nemesis = tokio::spawn(nemesis::rage(Arc::clone(world)));
+    tokio::spawn(clients::change(Arc::clone(world)));
     let callers = tokio::spawn(clients::start_all(Arc::clone(world), FAULTS - Duration::from_secs(10)));
 
     let begun = Instant::now();
@@ -175,6 +180,7 @@ async fn settled(world: &Arc<World>) {
     }
     credit_is_back(world).await;
     verdicts(world).await;
+    listed(world).await;
 }
 
 /// Every worker's credit is free again on the server it is on.
@@ -226,6 +232,7 @@ async fn verdicts(world: &Arc<World>) {
                 truth.state.status.name()
             ));
         }
+        conditions(world, truth);
         let ledger = world.ledger.lock();
         for ((task, shown), plan) in truth.state.tasks.iter().zip(&view.tasks).zip(&truth.plan.tasks) {
             if shown.status != task.phase.name() {
@@ -258,6 +265,79 @@ async fn verdicts(world: &Arc<World>) {
             && truth.state.status != RunStatus::Cancelled
         {
             world.violation(format_args!("{id} is {} and has an error: {failed}", truth.state.status.name()));
+        }
+    }
+}
+
+/// What a task that ended is to those that need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Failed,
+    Completed,
+    Neutral,
+}
+
+/// Whether each task ran or was skipped as its `when` says, told once more from how its needs ended.
+fn conditions(world: &World, truth: &Truth) {
+    let ended_by_itself = matches!(truth.state.status, RunStatus::Completed | RunStatus::Failed);
+    if !ended_by_itself || truth.plan.fail_fast {
+        return;
+    }
+    let counts = |n: u32| {
+        let (task, plan) = (&truth.state.tasks[n as usize], &truth.plan.tasks[n as usize]);
+        match &task.phase {
+            TaskPhase::Completed { .. } => Counts::Completed,
+            TaskPhase::Skipped { counts_as_failed: true } => Counts::Failed,
+            TaskPhase::Skipped { counts_as_failed: false } => Counts::Neutral,
+            _ if plan.continue_on_error => Counts::Completed,
+            _ => Counts::Failed,
+        }
+    };
+    for (task, plan) in truth.state.tasks.iter().zip(&truth.plan.tasks) {
+        let needs: Vec<Counts> = plan.needs.iter().map(|n| counts(*n)).collect();
+        let failed = needs.contains(&Counts::Failed);
+        let completed = needs.contains(&Counts::Completed);
+        let runs = match plan.when {
+            When::Always => true,
+            When::Failure => failed,
+            When::Success => needs.is_empty() || (!failed && completed),
+        };
+        let skipped = matches!(task.phase, TaskPhase::Skipped { .. });
+        // `if` may skip what `when` lets run.
+        let fits = if runs { !skipped || plan.condition.is_some() } else { skipped };
+        if !fits {
+            let phase = task.phase.name();
+            let what = format_args!("{}/{} is {phase} after {needs:?}", truth.state.id, plan.id).to_string();
+            world.violation(what);
+        }
+    }
+}
+
+/// The list tells every run once, the newest first.
+async fn listed(world: &Arc<World>) {
+    let mut rng = world.rng.split("list", 0);
+    let mut seen = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = clients::insist(world, &mut rng, |app| {
+            let cursor = cursor.clone();
+            async move { app.runs(RunFilter::default(), 5, cursor.as_deref()).await }
+        });
+        let Some(Ok(page)) = page.await else { return world.violation("the list of runs cannot be read") };
+        seen.extend(page.items.into_iter().map(|r| (r.created_at, r.id)));
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if seen.windows(2).any(|w| w[0] <= w[1]) {
+        world.violation("the list of runs is not in order");
+    }
+    let audit = world.audit.lock();
+    let told: BTreeSet<_> = seen.into_iter().map(|(_, id)| id).collect();
+    for id in audit.runs.keys() {
+        if !told.contains(id) && !world.drawn().short_retention {
+            world.violation(format_args!("{id} is not in the list of runs"));
         }
     }
 }

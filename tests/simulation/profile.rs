@@ -27,6 +27,9 @@ pub(crate) struct Profile {
     pub(crate) fail_before: f64,
     pub(crate) lost_reply: f64,
     pub(crate) delayed: f64,
+    pub(crate) duplicate: f64,
+    /// A server dies just when the store has taken its commit.
+    pub(crate) dies_at_commit: f64,
     pub(crate) full: f64,
     pub(crate) lost_hint: f64,
     pub(crate) outages: f64,
@@ -63,6 +66,8 @@ pub(crate) struct Profile {
 
     // Callers.
     pub(crate) cancel: f64,
+    pub(crate) waits: f64,
+    pub(crate) new_versions: f64,
     pub(crate) twice: f64,
     pub(crate) deletes: f64,
     pub(crate) reader_cuts: f64,
@@ -101,6 +106,8 @@ impl Profile {
             fail_before: some(rng, hard, 0.5, 0.10),
             lost_reply: some(rng, hard, 0.6, 0.15),
             delayed: some(rng, hard, 0.6, 0.10),
+            duplicate: some(rng, hard, 0.5, 0.10),
+            dies_at_commit: some(rng, hard, 0.3, 0.03),
             full: some(rng, hard, 0.3, 0.05),
             lost_hint: some(rng, hard, 0.6, 1.0).min(1.0),
             outages: some(rng, hard, 0.4, 4.0),
@@ -132,6 +139,8 @@ impl Profile {
             drains: some(rng, hard.max(0.4), 0.3, 0.03),
 
             cancel: some(rng, 1.0, 0.5, 0.3),
+            waits: some(rng, 1.0, 0.4, 0.4),
+            new_versions: some(rng, 1.0, 0.3, 4.0),
             twice: some(rng, hard, 0.5, 0.5),
             deletes: some(rng, 1.0, 0.3, 0.3),
             reader_cuts: some(rng, hard.max(0.4), 0.7, 0.1),
@@ -145,6 +154,8 @@ impl Profile {
             fail_before: 0.0,
             lost_reply: 0.0,
             delayed: 0.0,
+            duplicate: 0.0,
+            dies_at_commit: 0.0,
             full: 0.0,
             lost_hint: 0.0,
             outages: 0.0,

@@ -26,9 +26,11 @@ pub(crate) struct Seen {
     resets: u32,
 }
 
-fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool {
+/// Whether an event tells of an entry. Of a run that began anew under its id only the kinds count: what the
+/// stream says of its first life is told with the values of its second.
+fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth, anew: bool) -> bool {
     let task = entry.task.map(|t| truth.path(t));
-    if event.deleted {
+    if event.deleted || anew {
         return event.kind == entry.kind;
     }
     event.kind == entry.kind
@@ -83,7 +85,7 @@ impl Seen {
             return world.violation(format_args!("{name} hears of a run {run} that is gone"));
         };
         match truth.state.log.get(next) {
-            Some(entry) if is(event, entry, truth) => {
+            Some(entry) if is(event, entry, truth, lives.len() > 1) => {
                 self.runs.insert(run.clone(), (truth.since, next + 1));
             }
             expected => world.violation(format_args!(
@@ -137,7 +139,7 @@ fn first(lives: &[&crate::audit::Truth], event: &EventView, since: Instant) -> O
             // It began after we did: its first event comes first.
             return Some((truth.since, 0));
         }
-        if let Some(n) = truth.state.log.iter().position(|e| is(event, e, truth)) {
+        if let Some(n) = truth.state.log.iter().position(|e| is(event, e, truth, lives.len() > 1)) {
             return Some((truth.since, n));
         }
     }
@@ -313,7 +315,7 @@ pub(crate) async fn follow_run(world: Arc<World>, mut rng: Rng, id: RunId) {
                     let audit = world.audit.lock();
                     let Some(truth) = audit.runs.get(&id) else { return };
                     match truth.state.log.get(next) {
-                        Some(entry) if is(&event, entry, truth) => next += 1,
+                        Some(entry) if is(&event, entry, truth, false) => next += 1,
                         expected => {
                             return world.violation(format_args!(
                                 "the feed of {id} tells {:?} {:?} as event {next}, which is {expected:?}",

@@ -70,6 +70,8 @@ pub(crate) struct Worker {
     /// Told to go away, or drained: no work may come.
     closed_for_work: bool,
     leaves_at: Option<Instant>,
+    /// The credit whose confirmation says that our wish to drain was read.
+    drain_mark: Option<u32>,
     named: Vec<String>,
     /// Results sent once more on a new stream, of attempts that are no longer ours.
     resent: BTreeMap<String, TaskResult>,
@@ -147,6 +149,7 @@ impl Worker {
             frozen_until: now,
             closed_for_work: false,
             leaves_at: None,
+            drain_mark: None,
             named: Vec::new(),
             resent: BTreeMap::new(),
         }
@@ -268,6 +271,7 @@ impl Worker {
         (self.inbound, self.outbound, self.heard) = (now, now, now);
         self.closed_for_work = false;
         self.leaves_at = None;
+        self.drain_mark = None;
         for s in self.subs.values_mut() {
             s.limit = s.credit;
         }
@@ -359,7 +363,9 @@ impl Worker {
         match message {
             ToWorker::Welcome(welcome) => self.welcomed(welcome),
             ToWorker::CreditAck(s) => {
-                if let Some(sub) = self.subs.get_mut(&s.task_type) {
+                if self.drain_mark == Some(s.credit) {
+                    self.closed_for_work = true;
+                } else if let Some(sub) = self.subs.get_mut(&s.task_type) {
                     if s.credit == sub.credit {
                         sub.limit = s.credit;
                     }
@@ -405,6 +411,15 @@ impl Worker {
         }
         if self.rng.chance(drains) && self.leaves_at.is_none() {
             self.say(FromWorker::Drain);
+            if let Some(task_type) = self.subs.keys().next().cloned() {
+                // Credit is of no use now, but its confirmation tells that both were read.
+                let credit = self.rng.range(500, 900) as u32;
+                self.drain_mark = Some(credit);
+                if let Some(sub) = self.subs.get_mut(&task_type) {
+                    sub.limit = credit;
+                }
+                self.say(FromWorker::Credit(Subscription { task_type, credit }));
+            }
             self.leaves_at = Some(Instant::now() + self.rng.millis(500, 8_000));
         }
         Ok(())

@@ -290,6 +290,22 @@ impl World {
         self.note(format_args!("server {server} is killed"));
     }
 
+    /// A crash, told from within: it comes at the next await. The server comes back by itself.
+    pub(crate) fn dies(self: &Arc<Self>, server: usize) {
+        let world = Arc::clone(self);
+        let boot = self.servers[server].boots.load(Ordering::Relaxed);
+        tokio::spawn(async move {
+            if world.servers[server].boots.load(Ordering::Relaxed) != boot {
+                return;
+            }
+            world.kill(server);
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            while !world.is_over() && !world.boot(server).await {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            }
+        });
+    }
+
     /// An orderly end: drain, some time, stop.
     pub(crate) async fn retire(&self, server: usize, grace: Duration) {
         let Some(app) = self.app(server) else { return };

@@ -4,7 +4,7 @@ use crate::support::client::{Worker, soon};
 use crate::support::server::Server;
 use downbeat::proto::v1;
 use downbeat::proto::v1::run_service_client::RunServiceClient;
-use std::time::Instant;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn streams_end_cleanly_and_calls_that_wait_are_answered() {

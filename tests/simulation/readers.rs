@@ -8,7 +8,7 @@ use downbeat::app::view::{EventFilter, EventItem, EventView};
 use downbeat::app::{EventFeed, RunFeed};
 use downbeat::model::error::ErrorCode;
 use downbeat::model::event::{EventKind, LogEntry};
-use downbeat::model::ids::RunId;
+use downbeat::model::ids::{RunId, TaskPath};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,15 @@ use tokio::time::Instant;
 pub(crate) struct Seen {
     /// Everything that happened later must have been told.
     since: Instant,
-    /// By run: when the run began (a run may begin anew under its id), and the ordinal that comes next.
+    /// By run: when it began, and the ordinal that comes next.
     runs: BTreeMap<RunId, (Instant, usize)>,
     resets: u32,
 }
 
-/// Whether an event tells of an entry. Of a run that began anew under its id only the kinds count: what the
-/// stream says of its first life is told with the values of its second.
-fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth, anew: bool) -> bool {
+/// Whether an event tells of an entry.
+fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool {
     let task = entry.task.map(|t| truth.path(t));
-    if event.deleted || anew {
+    if event.deleted {
         return event.kind == entry.kind;
     }
     event.kind == entry.kind
@@ -59,33 +58,22 @@ impl Seen {
         }
         let mut lives: Vec<&crate::audit::Truth> = audit.deleted.get(run).into_iter().flatten().collect();
         lives.extend(audit.runs.get(run));
-        if lives.iter().any(|t| t.rolled) {
+        // What the stream says of the first life of a run is told with the values of its second, if that has come to
+        // as many events by then: its notes do not say which life they are of.
+        if lives.len() > 1 || lives.iter().any(|t| t.rolled) {
             return;
         }
-        let (began, next) = match self.runs.get(run) {
-            Some((began, next)) => (*began, *next),
-            None => match first(&lives, event, self.since) {
-                Some(found) => found,
-                None => {
-                    return world.violation(format_args!(
-                        "{name} hears of {:?} of {run}, which never was",
-                        event.kind
-                    ));
-                }
-            },
+        let Some(truth) = lives.first() else {
+            return world.violation(format_args!("{name} hears of a run {run} that never was"));
         };
-        // The life that this event is of: the one we are in, or the next once that is told to its end.
-        let mut at = lives.iter().position(|t| t.since == began);
-        let mut next = next;
-        if at.is_some_and(|n| next == lives[n].state.log.len() && n + 1 < lives.len()) {
-            at = at.map(|n| n + 1);
-            next = 0;
-        }
-        let Some(truth) = at.and_then(|n| lives.get(n)) else {
-            return world.violation(format_args!("{name} hears of a run {run} that is gone"));
+        let next = match self.runs.get(run) {
+            Some((_, next)) => *next,
+            // It began after we did: its first event comes first.
+            None if truth.since > self.since => 0,
+            None => truth.state.log.iter().position(|e| is(event, e, truth)).unwrap_or(usize::MAX),
         };
         match truth.state.log.get(next) {
-            Some(entry) if is(event, entry, truth, lives.len() > 1) => {
+            Some(entry) if is(event, entry, truth) => {
                 self.runs.insert(run.clone(), (truth.since, next + 1));
             }
             expected => world.violation(format_args!(
@@ -105,7 +93,7 @@ impl Seen {
             if truth.rolled || truth.touched <= self.since || audit.unmade.contains(run) {
                 continue;
             }
-            if audit.deleted.get(run).is_some_and(|d| d.iter().any(|t| t.rolled)) {
+            if audit.deleted.contains_key(run) {
                 continue;
             }
             let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
@@ -118,7 +106,11 @@ impl Seen {
         }
         for (run, lives) in &audit.deleted {
             let Some(truth) = lives.last() else { continue };
-            if audit.runs.contains_key(run) || truth.since <= self.since || lives.iter().any(|t| t.rolled) {
+            if audit.runs.contains_key(run)
+                || truth.since <= self.since
+                || lives.len() > 1
+                || lives.iter().any(|t| t.rolled)
+            {
                 continue;
             }
             let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
@@ -132,20 +124,6 @@ impl Seen {
     }
 }
 
-/// The life of a run and the ordinal in it that a first event is.
-fn first(lives: &[&crate::audit::Truth], event: &EventView, since: Instant) -> Option<(Instant, usize)> {
-    for truth in lives {
-        if truth.since > since {
-            // It began after we did: its first event comes first.
-            return Some((truth.since, 0));
-        }
-        if let Some(n) = truth.state.log.iter().position(|e| is(event, e, truth, lives.len() > 1)) {
-            return Some((truth.since, n));
-        }
-    }
-    None
-}
-
 /// Reads all events until the world ends.
 pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex<Option<Seen>>>) {
     let mut rng = world.rng.split("reader", number as u64);
@@ -157,15 +135,20 @@ pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex
             tokio::time::sleep(Duration::from_millis(200)).await;
             continue;
         };
-        let opened = {
+        let opening = async {
             let _turn = world.servers[server].subscribing.lock().await;
             world.servers[server].link.gate().await;
-            let opened = app.events(EventFilter::default(), cursor.as_deref());
-            tokio::time::timeout(Duration::from_secs(12), opened).await
+            app.events(EventFilter::default(), cursor.as_deref()).await
         };
-        let Ok(Ok(mut feed)) = opened else {
-            tokio::time::sleep(rng.millis(50, 500)).await;
-            continue;
+        let opened = tokio::time::timeout(Duration::from_secs(6), opening).await;
+        let mut feed = match opened {
+            Ok(Ok(feed)) => feed,
+            failed => {
+                let why = failed.map(|f| f.map(drop).map_err(|e| e.code.as_str()));
+                world.note(format_args!("{name} cannot read from server {server}: {why:?}"));
+                tokio::time::sleep(rng.millis(50, 500)).await;
+                continue;
+            }
         };
         if cursor.is_none() {
             // Nothing was told that could be resumed after: from now on.
@@ -206,6 +189,8 @@ async fn read_all(
                 *cursor = None;
             }
             Some(EventItem::Event(event)) => {
+                let task = event.task.as_ref().map_or("", TaskPath::as_str);
+                world.note(format_args!("{name} hears {} {} {task}", event.run, event.kind.name()));
                 if let Some(seen) = seen.lock().as_mut() {
                     seen.event(world, &event, name);
                 }
@@ -315,7 +300,7 @@ pub(crate) async fn follow_run(world: Arc<World>, mut rng: Rng, id: RunId) {
                     let audit = world.audit.lock();
                     let Some(truth) = audit.runs.get(&id) else { return };
                     match truth.state.log.get(next) {
-                        Some(entry) if is(&event, entry, truth, false) => next += 1,
+                        Some(entry) if is(&event, entry, truth) => next += 1,
                         expected => {
                             return world.violation(format_args!(
                                 "the feed of {id} tells {:?} {:?} as event {next}, which is {expected:?}",

@@ -289,6 +289,9 @@ impl Worker {
                 return End::Cut;
             }
             let stalled = self.world.servers[server].link.stalled_until();
+            if self.world.is_healed() {
+                self.frozen_until = self.frozen_until.min(now);
+            }
             let held_up = stalled.max(self.frozen_until);
             if held_up > now {
                 // Nothing crosses the network; nothing is read or answered.

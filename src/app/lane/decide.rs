@@ -12,9 +12,11 @@ use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskPath, TaskType, 
 use crate::model::payload::Field;
 use crate::model::plan::Plan;
 use crate::model::run::{Holder, TaskPhase};
-use crate::model::time::Timestamp;
+use crate::model::time::{Span, Timestamp};
+use crate::model::token::TaskToken;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// A decision on its way to the store, with everything that waits for its verdict.
 #[derive(Debug)]
@@ -46,7 +48,12 @@ pub(super) enum Step {
     NeedPayloads(Vec<Field>),
     /// These sessions must be read first.
     NeedSessions(Vec<SessionId>),
+    /// The lease clock must be asked for first.
+    NeedClock,
 }
+
+/// After this a lease has reached its stream, and a stream knows what it holds, or never will.
+const SETTLED: Span = Span::secs(20);
 
 /// Letters decided together at most.
 pub(super) const LETTERS: usize = 64;
@@ -78,6 +85,35 @@ fn holders(known: &Known) -> Vec<SessionId> {
     ids
 }
 
+/// Whether a lease is granted or judged by the lease clock.
+fn looks_at_lease_clock(ask: &Ask) -> bool {
+    matches!(ask, Ask::Wake | Ask::Lease { .. } | Ask::Command(Command::Heartbeat { .. }))
+}
+
+/// A lease of a session whose stream is here, and which that stream does not know of: its assignment was lost with
+/// the answer to the commit, or the store has gone back to before its result. Nobody will ever end it. Its worker
+/// is asked to resume and to say what it holds; what it does not name is lost then, and given out anew.
+fn ask_back(inner: &Inner, partition: Partition, known: &Known) {
+    let Known::Present(c) = known else { return };
+    let Some(since) = Instant::now().checked_sub(SETTLED.to_std()) else { return };
+    let settled = inner.clock.lease_now(partition);
+    for (task, plan) in c.state.tasks.iter().zip(&c.plan.tasks) {
+        let TaskPhase::Running { lease, .. } = &task.phase else { continue };
+        let Holder::Session { id, epoch } = &lease.holder else { continue };
+        if lease.leased_at.plus(SETTLED) > settled {
+            continue;
+        }
+        let path = TaskPath::from(&plan.id);
+        let run = c.state.id.clone();
+        let token = TaskToken { partition, run, path, attempt: task.attempt, nonce: lease.nonce }.encode();
+        let mut dispatcher = inner.dispatcher.lock();
+        if let Some(key) = dispatcher.lacks(id, *epoch, &token, since) {
+            tracing::warn!(run = %c.state.id, task = %plan.id, session = %id, "nobody works on a lease; its worker is asked to resume");
+            dispatcher.close(key);
+        }
+    }
+}
+
 /// Decides `letters` on `known`. On `Need…` the letters come back in `letters`.
 /// `blind`: a start may take an unread run for absent.
 #[expect(clippy::too_many_arguments, reason = "all of it is read, none of it belongs together")]
@@ -100,8 +136,14 @@ pub(super) fn decide(
             return Step::NeedSessions(ids);
         }
     }
+    if letters.iter().any(|l| looks_at_lease_clock(&l.ask)) && !inner.clock.is_fresh(partition) {
+        return Step::NeedClock;
+    }
     if matches!(known, Known::Unread) && !blind {
         return Step::NeedRun;
+    }
+    if sessions.is_some() {
+        ask_back(inner, partition, known);
     }
     let nothing = AtHand::default();
     let env = Env {
@@ -267,7 +309,7 @@ impl Work<'_> {
 
     /// What became ready goes straight to a worker here that has credit, unless something older waits.
     fn hand_over(&mut self, mut freed: Vec<(SessionKey, &str)>) -> Result<(), Vec<Field>> {
-        if self.inner.draining.is_cancelled() {
+        if self.inner.draining.is_cancelled() || !self.inner.clock.is_fresh(self.partition) {
             return Ok(());
         }
         for ready in self.txn.ready() {
@@ -312,9 +354,7 @@ fn assignment(
     input: bytes::Bytes,
     deadline: Option<Timestamp>,
 ) -> Assignment {
-    let token =
-        crate::model::token::TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }
-            .encode();
+    let token = TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }.encode();
     Assignment {
         token,
         run: run.clone(),

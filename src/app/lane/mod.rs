@@ -20,6 +20,7 @@ mod jobs;
 mod slot;
 
 use super::inner::{Inner, LaneInbox};
+use crate::model::command::Command;
 use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
 use crate::model::ids::{Nonce, Partition, RunId};
 use crate::store::{Batch, Verdict};
@@ -177,7 +178,13 @@ impl Lane {
         if slot.busy || slot.mail.is_empty() {
             return None;
         }
-        let count = slot.mail.len().min(LETTERS);
+        // What comes after a deletion is about another run: it is decided once that is committed.
+        let ends = slot
+            .mail
+            .iter()
+            .take(LETTERS)
+            .position(|l| matches!(l.ask, Ask::Command(Command::Delete { .. })));
+        let count = ends.map_or(slot.mail.len().min(LETTERS), |n| n + 1);
         let mut letters: Vec<_> = slot.mail.drain(..count).collect();
         let fresh = count <= slot.fresh;
         let partition = slot.partition;
@@ -207,6 +214,7 @@ impl Lane {
             Step::NeedPlan(name, version) => jobs::plan(inner, run.clone(), name, version).boxed(),
             Step::NeedPayloads(fields) => jobs::payloads(inner, partition, run.clone(), fields).boxed(),
             Step::NeedSessions(ids) => jobs::sessions(inner, run.clone(), ids).boxed(),
+            Step::NeedClock => jobs::clock(inner, partition, run.clone()).boxed(),
         };
         self.jobs.push(job);
         None

@@ -7,6 +7,7 @@ use super::inner::Inner;
 use super::view::{AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView};
 use crate::engine::history;
 use crate::events::run_tag;
+use crate::model::commit::EventNote;
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::{Partition, Prefix, RunId, TaskPath, TaskType};
 use crate::model::payload::{Field, Payload};
@@ -16,7 +17,7 @@ use crate::model::time::Timestamp;
 use crate::model::{json, record};
 use crate::store::{StoreError, StreamEntry};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -355,34 +356,36 @@ pub(crate) async fn run_events(
 /// Entries of the event streams, rendered. Runs that several entries speak of are read once.
 pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Vec<Rendered>, AppError> {
     let noted: Vec<_> = entries.iter().map(super::feeds::notes).collect();
+    let mut by_run: HashMap<&RunId, Vec<&EventNote>> = HashMap::new();
     let mut keys: Vec<(Partition, RunId)> = Vec::new();
-    let mut seen = BTreeSet::new();
     for (entry, notes) in entries.iter().zip(&noted) {
         for note in notes {
-            if seen.insert(note.run.clone()) {
+            let told = by_run.entry(&note.run).or_default();
+            if told.is_empty() {
                 keys.push((entry.partition, note.run.clone()));
             }
+            told.push(note);
         }
     }
     let records = inner.store.load(&keys).await.map_err(store_error)?;
-    let mut runs: BTreeMap<RunId, (RunState, Arc<Plan>, AtHand)> = BTreeMap::new();
+    let mut runs: HashMap<RunId, (RunState, Arc<Plan>, AtHand)> = HashMap::with_capacity(keys.len());
     for ((partition, run), record) in keys.into_iter().zip(records) {
         let Some(record) = record else { continue };
         let state = decode(&record)?;
         let plan = inner.plans.get(&state.workflow, state.version).await?;
-        let told = noted.iter().flatten().filter(|n| n.run == run);
+        let told = by_run.get(&run).into_iter().flatten();
         let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
         let at_hand = fetch(inner, partition, &run, wanted).await?;
         runs.insert(run, (state, plan, at_hand));
     }
-    let rendered = entries.iter().zip(noted).map(|(entry, notes)| {
+    let rendered = entries.iter().zip(&noted).map(|(entry, notes)| {
         let mut events = Vec::new();
         for note in notes {
             match runs.get(&note.run) {
                 Some((state, plan, at_hand))
-                    if told_of(state, &note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
+                    if told_of(state, note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
                 {
-                    events.extend(told_of(state, &note).iter().map(|e| event(state, plan, e, at_hand)));
+                    events.extend(told_of(state, note).iter().map(|e| event(state, plan, e, at_hand)));
                 }
                 // Deleted meanwhile, or begun anew under the same id.
                 _ => events.extend(note.kinds.iter().map(|kind| deleted(&note.run, *kind, entry.position.0))),
@@ -393,7 +396,7 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
     Ok(rendered.collect())
 }
 
-fn told_of<'a>(state: &'a RunState, note: &crate::model::commit::EventNote) -> &'a [LogEntry] {
+fn told_of<'a>(state: &'a RunState, note: &EventNote) -> &'a [LogEntry] {
     let first = note.first as usize;
     state.log.get(first..first + note.kinds.len()).unwrap_or_default()
 }

@@ -20,6 +20,7 @@ mod jobs;
 mod slot;
 
 use super::inner::{Inner, LaneInbox};
+use crate::model::command::Command;
 use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
 use crate::model::ids::{Nonce, Partition, RunId};
 use crate::store::{Batch, Verdict};
@@ -177,7 +178,12 @@ impl Lane {
         if slot.busy || slot.mail.is_empty() {
             return None;
         }
-        let count = slot.mail.len().min(LETTERS);
+        // A deletion is decided alone: what comes before it has its events told, what comes after is about another run.
+        let deletes = |l: &Envelope| matches!(l.ask, Ask::Command(Command::Delete { .. }));
+        let count = match slot.mail.iter().take(LETTERS).position(deletes) {
+            Some(n) => n.max(1),
+            None => slot.mail.len().min(LETTERS),
+        };
         let mut letters: Vec<_> = slot.mail.drain(..count).collect();
         let fresh = count <= slot.fresh;
         let partition = slot.partition;

@@ -73,6 +73,7 @@ struct Session {
     detached: bool,
     /// An assignment is unacknowledged for half the window.
     stalled: bool,
+    opened: Instant,
     last_heard: Instant,
 }
 
@@ -149,6 +150,7 @@ impl Dispatcher {
                 draining: false,
                 detached: false,
                 stalled: false,
+                opened: now,
                 last_heard: now,
             },
         );
@@ -461,6 +463,15 @@ impl Dispatcher {
         self.sessions.get(&key).map_or(0, |s| s.flights.len())
     }
 
+    /// The stream of a session here, if it has this epoch, was open at `since` already and does not hold `token`:
+    /// a lease of that session which nobody works on.
+    pub fn lacks(&self, id: &SessionId, epoch: u32, token: &str, since: Instant) -> Option<SessionKey> {
+        let key = self.key_of(id)?;
+        let session = self.sessions.get(&key)?;
+        let ours = session.id.as_ref().is_some_and(|(_, e)| *e == epoch) && !session.detached;
+        (ours && session.opened <= since && !session.flights.contains_key(token)).then_some(key)
+    }
+
     /// Whether the stream holds this token.
     pub fn holds(&self, key: SessionKey, token: &str) -> bool {
         self.sessions.get(&key).is_some_and(|s| s.flights.contains_key(token))
@@ -515,6 +526,26 @@ mod tests {
         d.set_credit(key, &sub("a", 2));
         assert!(give(&mut d, "a", "t2", now));
         assert!(!give(&mut d, "a", "t3", now));
+    }
+
+    #[tokio::test]
+    async fn a_stream_lacks_a_token_that_it_was_not_given() {
+        let now = Instant::now();
+        let later = now + std::time::Duration::from_secs(1);
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
+        let (id, _) = session(1).unwrap();
+        assert!(give(&mut d, "a", "t1", now));
+        assert_eq!(d.lacks(&id, 1, "t1", later), None);
+        assert_eq!(d.lacks(&id, 1, "t2", later), Some(key));
+        assert_eq!(d.lacks(&id, 2, "t2", later), None, "it was given under another epoch");
+        assert_eq!(
+            d.lacks(&id, 1, "t2", now - std::time::Duration::from_secs(1)),
+            None,
+            "it is just being opened"
+        );
+        d.detach(key);
+        assert_eq!(d.lacks(&id, 1, "t2", later), None);
     }
 
     #[tokio::test]

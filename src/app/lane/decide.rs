@@ -12,9 +12,11 @@ use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskPath, TaskType, 
 use crate::model::payload::Field;
 use crate::model::plan::Plan;
 use crate::model::run::{Holder, TaskPhase};
-use crate::model::time::Timestamp;
+use crate::model::time::{Span, Timestamp};
+use crate::model::token::TaskToken;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// A decision on its way to the store, with everything that waits for its verdict.
 #[derive(Debug)]
@@ -48,6 +50,9 @@ pub(super) enum Step {
     NeedSessions(Vec<SessionId>),
 }
 
+/// After this a lease has reached its stream, and a stream knows what it holds, or never will.
+const SETTLED: Span = Span::secs(20);
+
 /// Letters decided together at most.
 pub(super) const LETTERS: usize = 64;
 
@@ -78,6 +83,30 @@ fn holders(known: &Known) -> Vec<SessionId> {
     ids
 }
 
+/// A lease of a session whose stream is here, and which that stream does not know of: its assignment was lost with
+/// the answer to the commit, or the store has gone back to before its result. Nobody will ever end it. Its worker
+/// is asked to resume and to say what it holds; what it does not name is lost then, and given out anew.
+fn ask_back(inner: &Inner, partition: Partition, known: &Known) {
+    let Known::Present(c) = known else { return };
+    let Some(since) = Instant::now().checked_sub(SETTLED.to_std()) else { return };
+    let settled = inner.clock.lease_now(partition);
+    for (task, plan) in c.state.tasks.iter().zip(&c.plan.tasks) {
+        let TaskPhase::Running { lease, .. } = &task.phase else { continue };
+        let Holder::Session { id, epoch } = &lease.holder else { continue };
+        if lease.leased_at.plus(SETTLED) > settled {
+            continue;
+        }
+        let path = TaskPath::from(&plan.id);
+        let run = c.state.id.clone();
+        let token = TaskToken { partition, run, path, attempt: task.attempt, nonce: lease.nonce }.encode();
+        let mut dispatcher = inner.dispatcher.lock();
+        if let Some(key) = dispatcher.lacks(id, *epoch, &token, since) {
+            tracing::warn!(run = %c.state.id, task = %plan.id, session = %id, "nobody works on a lease; its worker is asked to resume");
+            dispatcher.close(key);
+        }
+    }
+}
+
 /// Decides `letters` on `known`. On `Need…` the letters come back in `letters`.
 /// `blind`: a start may take an unread run for absent.
 #[expect(clippy::too_many_arguments, reason = "all of it is read, none of it belongs together")]
@@ -102,6 +131,9 @@ pub(super) fn decide(
     }
     if matches!(known, Known::Unread) && !blind {
         return Step::NeedRun;
+    }
+    if sessions.is_some() {
+        ask_back(inner, partition, known);
     }
     let nothing = AtHand::default();
     let env = Env {
@@ -312,9 +344,7 @@ fn assignment(
     input: bytes::Bytes,
     deadline: Option<Timestamp>,
 ) -> Assignment {
-    let token =
-        crate::model::token::TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }
-            .encode();
+    let token = TaskToken { partition, run: run.clone(), path: path.clone(), attempt, nonce }.encode();
     Assignment {
         token,
         run: run.clone(),

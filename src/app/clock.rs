@@ -14,7 +14,15 @@ const STEP: Span = Span::secs(2);
 #[derive(Debug)]
 pub(crate) struct StoreClock {
     wall: RwLock<(Timestamp, Instant)>,
-    leases: Vec<RwLock<(LeaseTime, Instant)>>,
+    leases: Vec<RwLock<Lease>>,
+}
+
+/// A lease clock as a tick showed it.
+#[derive(Debug, Clone, Copy)]
+struct Lease {
+    time: LeaseTime,
+    asked: Instant,
+    answered: Instant,
 }
 
 fn elapsed(since: Instant) -> Span {
@@ -27,19 +35,36 @@ impl StoreClock {
         let at = Instant::now();
         Self {
             wall: RwLock::new((now, at)),
-            leases: (0..partitions).map(|_| RwLock::new((LeaseTime::default(), at))).collect(),
+            leases: (0..partitions)
+                .map(|_| RwLock::new(Lease { time: LeaseTime::default(), asked: at, answered: at }))
+                .collect(),
         }
     }
 
-    /// A tick of `partition` came back. True if its lease clock went back: only a store that lost its tail (a
-    /// fail-over, a log cut short) does that.
-    pub(crate) fn ticked(&self, partition: Partition, now: Timestamp, lease: LeaseTime) -> bool {
-        let at = Instant::now();
-        *self.wall.write() = (now, at);
-        self.leases.get(usize::from(partition.0)).is_some_and(|cell| {
-            let (before, _) = std::mem::replace(&mut *cell.write(), (lease, at));
-            lease < before
-        })
+    /// A tick of `partition`, asked for at `asked`, came back. True if its lease clock went back: only a store that
+    /// lost its tail (a fail-over, a log cut short) does that.
+    pub(crate) fn ticked(
+        &self,
+        partition: Partition,
+        asked: Instant,
+        now: Timestamp,
+        time: LeaseTime,
+    ) -> bool {
+        let answered = Instant::now();
+        let Some(cell) = self.leases.get(usize::from(partition.0)) else { return false };
+        let mut cell = cell.write();
+        if asked < cell.asked {
+            return false; // A later one came back first.
+        }
+        *self.wall.write() = (now, answered);
+        let before = std::mem::replace(&mut *cell, Lease { time, asked, answered });
+        time < before.time && asked >= before.answered
+    }
+
+    /// Whether the lease clock of `partition` is known well enough to grant by it, or to judge. One that was not
+    /// asked for a while may have gone on by more than we know, by the ticks of other servers.
+    pub(crate) fn is_fresh(&self, partition: Partition) -> bool {
+        self.leases.get(usize::from(partition.0)).is_some_and(|cell| elapsed(cell.read().asked) <= STEP)
     }
 
     /// The store's wall clock.
@@ -51,8 +76,8 @@ impl StoreClock {
     /// The lease clock of `partition`.
     pub(crate) fn lease_now(&self, partition: Partition) -> LeaseTime {
         self.leases.get(usize::from(partition.0)).map_or(LeaseTime::default(), |cell| {
-            let (base, at) = *cell.read();
-            base.plus(elapsed(at).min(STEP))
+            let lease = *cell.read();
+            lease.time.plus(elapsed(lease.answered).min(STEP))
         })
     }
 }
@@ -65,7 +90,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_lease_clock_that_goes_back_is_noticed_once() {
         let c = StoreClock::new(1, Timestamp(5));
-        let ticked = |ms| c.ticked(Partition(0), Timestamp(5), LeaseTime::from_millis(ms));
+        let ticked = |ms| c.ticked(Partition(0), Instant::now(), Timestamp(5), LeaseTime::from_millis(ms));
         assert!(!ticked(40));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(!ticked(40), "it stood still");
@@ -74,14 +99,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn answers_that_overtake_each_other_are_no_way_back() {
+        let c = StoreClock::new(1, Timestamp(5));
+        let ticked = |asked, ms| c.ticked(Partition(0), asked, Timestamp(5), LeaseTime::from_millis(ms));
+        let first = Instant::now();
+        tokio::time::advance(Duration::from_millis(5)).await;
+        let second = Instant::now();
+        tokio::time::advance(Duration::from_millis(5)).await;
+        assert!(!ticked(second, 50));
+        assert!(!ticked(first, 45));
+        assert_eq!(c.lease_now(Partition(0)), LeaseTime::from_millis(50));
+        assert!(!ticked(second, 48), "asked before the last answer came");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn wall_time_runs_on_and_a_lease_clock_stands_still_in_a_stall() {
         let c = StoreClock::new(2, Timestamp(5));
-        c.ticked(Partition(1), Timestamp::from_millis(1_000), LeaseTime::from_millis(40));
+        c.ticked(Partition(1), Instant::now(), Timestamp::from_millis(1_000), LeaseTime::from_millis(40));
+        assert!(c.is_fresh(Partition(1)));
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(c.now(), Timestamp::from_millis(1_500));
         assert_eq!(c.lease_now(Partition(1)), LeaseTime::from_millis(540));
         tokio::time::advance(Duration::from_secs(30)).await;
         assert_eq!(c.now(), Timestamp::from_millis(31_500));
         assert_eq!(c.lease_now(Partition(1)), LeaseTime::from_millis(2_040));
+        assert!(!c.is_fresh(Partition(1)));
     }
 }

@@ -57,11 +57,12 @@ impl App {
     pub async fn launch(store: Arc<dyn Store>, options: Options) -> Result<Self, AppError> {
         let layout = store.layout();
         let partitions: Vec<_> = (0..layout.partitions).map(crate::model::ids::Partition).collect();
+        let asked = tokio::time::Instant::now();
         let first = store.tick(&partitions, 1).await.map_err(store_error)?;
         let now = first.first().map(|t| t.now).unwrap_or_default();
         let clock = StoreClock::new(layout.partitions, now);
         for (p, t) in partitions.iter().zip(&first) {
-            clock.ticked(*p, t.now, t.lease_now);
+            clock.ticked(*p, asked, t.now, t.lease_now);
         }
         let (inner, inboxes) = Inner::new(store, options, clock);
         for inbox in inboxes {

@@ -9,7 +9,7 @@ use crate::model::ids::Partition;
 use crate::store::{Hint, Ticked};
 use std::sync::Arc;
 use tokio::sync::broadcast;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// Due runs taken from one partition at once.
 const DUE_MAX: u32 = 256;
@@ -30,6 +30,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
 
 /// One tick of all partitions. True: there is more that is due.
 async fn round(inner: &Inner, partitions: &[Partition]) -> bool {
+    let asked = Instant::now();
     let ticks = match inner.store.tick(partitions, DUE_MAX).await {
         Ok(ticks) => ticks,
         Err(error) => {
@@ -40,13 +41,13 @@ async fn round(inner: &Inner, partitions: &[Partition]) -> bool {
     let mut more = false;
     for (partition, tick) in partitions.iter().zip(ticks) {
         more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
-        take(inner, *partition, tick).await;
+        take(inner, *partition, asked, tick).await;
     }
     more
 }
 
-async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
-    if inner.clock.ticked(partition, tick.now, tick.lease_now) {
+async fn take(inner: &Inner, partition: Partition, asked: Instant, tick: Ticked) {
+    if inner.clock.ticked(partition, asked, tick.now, tick.lease_now) {
         went_back(inner, partition);
     }
     if inner.queues.ticked(partition, &tick.heads) {
@@ -69,7 +70,7 @@ async fn take(inner: &Inner, partition: Partition, tick: Ticked) {
 /// The store lost its tail. Leases may stand again whose results we have acknowledged, and others be gone: every
 /// worker comes back and says what it holds, and what none of them names is given out anew. Versions of workflows
 /// may be others than those we know. What lanes keep of runs needs no care: it is compared with every commit.
-fn went_back(inner: &Inner, partition: Partition) {
+pub(crate) fn went_back(inner: &Inner, partition: Partition) {
     tracing::error!(
         partition = partition.0,
         "the store lost what it had last taken; workers are asked to resume"

@@ -48,6 +48,8 @@ pub(super) enum Step {
     NeedPayloads(Vec<Field>),
     /// These sessions must be read first.
     NeedSessions(Vec<SessionId>),
+    /// The lease clock must be asked for first.
+    NeedClock,
 }
 
 /// After this a lease has reached its stream, and a stream knows what it holds, or never will.
@@ -81,6 +83,11 @@ fn holders(known: &Known) -> Vec<SessionId> {
     ids.sort();
     ids.dedup();
     ids
+}
+
+/// Whether a lease is granted or judged by the lease clock.
+fn looks_at_lease_clock(ask: &Ask) -> bool {
+    matches!(ask, Ask::Wake | Ask::Lease { .. } | Ask::Command(Command::Heartbeat { .. }))
 }
 
 /// A lease of a session whose stream is here, and which that stream does not know of: its assignment was lost with
@@ -128,6 +135,9 @@ pub(super) fn decide(
         if !ids.is_empty() {
             return Step::NeedSessions(ids);
         }
+    }
+    if letters.iter().any(|l| looks_at_lease_clock(&l.ask)) && !inner.clock.is_fresh(partition) {
+        return Step::NeedClock;
     }
     if matches!(known, Known::Unread) && !blind {
         return Step::NeedRun;
@@ -299,7 +309,7 @@ impl Work<'_> {
 
     /// What became ready goes straight to a worker here that has credit, unless something older waits.
     fn hand_over(&mut self, mut freed: Vec<(SessionKey, &str)>) -> Result<(), Vec<Field>> {
-        if self.inner.draining.is_cancelled() {
+        if self.inner.draining.is_cancelled() || !self.inner.clock.is_fresh(self.partition) {
             return Ok(());
         }
         for ready in self.txn.ready() {

@@ -6,6 +6,7 @@ use super::slot::{AtHand, Cached};
 use crate::app::AppError;
 use crate::app::error::store_error;
 use crate::app::inner::Inner;
+use crate::app::ticker;
 use crate::model::command::SessionView;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::payload::Field;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// What a run's reading came to.
 pub(super) type Found = Result<Option<Cached>, AppError>;
@@ -31,7 +33,7 @@ pub(super) enum Done {
     Payloads(RunId, Vec<(Field, Bytes)>),
     /// Sessions were read.
     Sessions(RunId, BTreeMap<SessionId, SessionView>),
-    /// A pause after conflicts is over.
+    /// A pause after conflicts is over, or the clocks are known again.
     Delayed(RunId),
     /// The store answered.
     Committed(Vec<Pending>, Committed),
@@ -138,6 +140,21 @@ pub(super) async fn sessions(inner: Arc<Inner>, run: RunId, ids: Vec<SessionId>)
         Some((id, SessionView { epoch: record.epoch, remaining, owner_gone: false }))
     });
     Done::Sessions(run, views.collect())
+}
+
+/// Asks the store for the clocks of a partition, and for nothing that is due.
+pub(super) async fn clock(inner: Arc<Inner>, partition: Partition, run: RunId) -> Done {
+    let tick = || async {
+        let asked = Instant::now();
+        Ok((asked, inner.store.tick(&[partition], 0).await?))
+    };
+    if let Ok((asked, ticks)) = ask(&inner, "tick", tick).await
+        && let Some(tick) = ticks.first()
+        && inner.clock.ticked(partition, asked, tick.now, tick.lease_now)
+    {
+        ticker::went_back(&inner, partition);
+    }
+    Done::Delayed(run)
 }
 
 pub(super) async fn delay(inner: Arc<Inner>, run: RunId, conflicts: u32) -> Done {

@@ -213,6 +213,7 @@ impl Lane {
             Step::NeedPlan(name, version) => jobs::plan(inner, run.clone(), name, version).boxed(),
             Step::NeedPayloads(fields) => jobs::payloads(inner, partition, run.clone(), fields).boxed(),
             Step::NeedSessions(ids) => jobs::sessions(inner, run.clone(), ids).boxed(),
+            Step::NeedClock => jobs::clock(inner, partition, run.clone()).boxed(),
         };
         self.jobs.push(job);
         None

@@ -76,6 +76,7 @@ pub(crate) fn went_back(inner: &Inner, partition: Partition) {
         "the store lost what it had last taken; workers are asked to resume"
     );
     inner.plans.forget_all();
+    inner.hub.went_back();
     inner.dispatcher.lock().close_all();
 }
 

@@ -9,6 +9,7 @@ use crate::dispatch::{Outbox, SessionKey};
 use crate::model::command::{AttemptKey, Command, Refusal};
 use crate::model::error::ErrorCode;
 use crate::model::ids::TaskType;
+use crate::model::run::RunStatus;
 use crate::model::time::{Span, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -136,10 +137,17 @@ impl App {
         let token = own_token(&self.inner, token).ok_or_else(unknown_token)?;
         let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
         let command = result_command(attempt, outcome);
-        let invalid = matches!(&command, Command::Complete { output: Err(_), .. });
+        let rejected = match &command {
+            Command::Complete { output: Err(rejected), .. } => Some(rejected.clone()),
+            _ => None,
+        };
         let answer = runs::ask(&self.inner, &token.run, command).await?;
         match answer.outcome {
-            Ok(_) if invalid => Ok(AckStatus::Invalid),
+            Ok(_) if let Some(rejected) = rejected => {
+                let large = rejected.code == "output_too_large";
+                let code = if large { ErrorCode::TooLarge } else { ErrorCode::InvalidRequest };
+                Err(AppError::new(code, format!("{}; the attempt has failed", rejected.message)))
+            }
             Ok(_) => Ok(AckStatus::Accepted),
             Err(Refusal::NoRun | Refusal::Unknown) => Err(unknown_token()),
             Err(Refusal::Ended(_)) => Err(refusal(&Refusal::Stale, &token.run)),
@@ -159,6 +167,15 @@ impl App {
             Ok(_) => Ok(HeartbeatAnswer { deadline: self.inner.clock.now().plus(lease), cancelled: false }),
             Err(Refusal::NoRun | Refusal::Unknown) => Err(unknown_token()),
             Err(Refusal::Ended(_)) => {
+                Ok(HeartbeatAnswer { deadline: self.inner.clock.now(), cancelled: true })
+            }
+            // Fenced because the run was: that is what the worker wants to know.
+            Err(Refusal::Stale)
+                if answer
+                    .state
+                    .as_ref()
+                    .is_some_and(|s| matches!(s.status, RunStatus::Cancelled | RunStatus::TimedOut)) =>
+            {
                 Ok(HeartbeatAnswer { deadline: self.inner.clock.now(), cancelled: true })
             }
             Err(r) => Err(refusal(&r, &token.run)),

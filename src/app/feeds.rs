@@ -2,7 +2,7 @@
 
 use super::AppError;
 use super::error::{no_run, store_error};
-use super::hub::{self, Rendered, RunWatch};
+use super::hub::{self, Live, Rendered, RunWatch};
 use super::inner::Inner;
 use super::render;
 use super::view::{EventFilter, EventItem, EventView};
@@ -41,10 +41,8 @@ struct Global {
     positions: Vec<StreamPosition>,
     /// Events of the next entry of a partition that were told before.
     told: (Partition, u32),
-    live: broadcast::Receiver<Arc<Rendered>>,
+    live: broadcast::Receiver<Live>,
     caught_up: bool,
-    /// The positions may lie below what was trimmed.
-    unsure: bool,
 }
 
 /// What a run's feed begins with.
@@ -132,19 +130,10 @@ impl Global {
         inner: &Arc<Inner>,
         queue: &mut VecDeque<EventItem>,
     ) -> Result<(), AppError> {
-        let partitions = inner.partitions();
-        if self.unsure {
-            let bounds = inner.store.stream_bounds(&partitions).await.map_err(store_error)?;
-            let lost = bounds.iter().zip(&self.positions).any(|(b, p)| *p < b.trimmed_through || *p > b.last);
-            if lost {
-                self.positions = bounds.iter().map(|b| b.last).collect();
-                self.told = (Partition(0), 0);
-                queue.push_back(EventItem::Reset);
-            }
-            self.unsure = false;
-        }
         if !self.caught_up {
-            let mut after: Vec<_> = partitions.iter().copied().zip(self.positions.iter().copied()).collect();
+            let partitions = inner.partitions();
+            let positions: Vec<_> = partitions.iter().copied().zip(self.positions.iter().copied()).collect();
+            let mut after = positions.clone();
             let mut most = CATCH_UP;
             if self.told.1 > 0 {
                 // The cursor stands inside an entry: that one is told to its end before any other.
@@ -152,6 +141,14 @@ impl Global {
                 most = 1;
             }
             let entries = inner.store.read_events(&after, most, Span(0)).await.map_err(store_error)?;
+            // Looked at after the reading: what was trimmed by then may be missing from it.
+            if hub::has_gap(inner, &positions).await.map_err(store_error)? {
+                let bounds = inner.store.stream_bounds(&partitions).await.map_err(store_error)?;
+                self.positions = bounds.iter().map(|b| b.last).collect();
+                self.told = (Partition(0), 0);
+                queue.push_back(EventItem::Reset);
+                return Ok(());
+            }
             if entries.is_empty() {
                 self.caught_up = self.told.1 == 0;
                 self.told = (Partition(0), 0);
@@ -164,11 +161,8 @@ impl Global {
             return Ok(());
         }
         match self.live.recv().await {
-            Ok(rendered) => self.tell(inner, &rendered, queue),
-            Err(broadcast::error::RecvError::Lagged(_)) => {
-                self.caught_up = false;
-                self.unsure = true;
-            }
+            Ok(Live::Entry(rendered)) => self.tell(inner, &rendered, queue),
+            Ok(Live::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
             // The hub lives as long as the server; a closed one means that we are stopping.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
@@ -259,18 +253,18 @@ pub(crate) async fn global_feed(
         GlobalCursor::decode(text, inner.layout.partitions).filter(|c| c.epoch == inner.hub.epoch())
     });
     let mut queue = VecDeque::new();
-    let (positions, told, unsure) = match known {
-        Some(Some(c)) => (c.positions, c.within, true),
+    let (positions, told) = match known {
+        Some(Some(c)) => (c.positions, c.within),
         other => {
             let partitions = inner.partitions();
             let bounds = inner.store.stream_bounds(&partitions).await.map_err(store_error)?;
             if other.is_some() {
                 queue.push_back(EventItem::Reset);
             }
-            (bounds.iter().map(|b| b.last).collect(), (Partition(0), 0), false)
+            (bounds.iter().map(|b| b.last).collect(), (Partition(0), 0))
         }
     };
-    let global = Global { filter, positions, told, live, caught_up: false, unsure };
+    let global = Global { filter, positions, told, live, caught_up: false };
     Ok(EventFeed { inner: Arc::clone(inner), queue, source: Source::Global(Box::new(global)) })
 }
 

@@ -9,18 +9,22 @@ use super::view::EventView;
 use crate::model::commit::EventNote;
 use crate::model::ids::{Partition, RunId};
 use crate::model::time::Span;
-use crate::store::{Layout, StreamPosition};
+use crate::store::{Layout, StoreError, StreamPosition};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::Instant;
 
 /// A watcher looks at its run at least this often.
 pub(crate) const POLL: Duration = Duration::from_secs(2);
 /// Entries read from the streams at once.
 const PAGE: u32 = 256;
+/// A tail that was not read for longer may have been overtaken by the trimming: until then, that would take
+/// more entries than a partition can write.
+const OVERTAKEN: Duration = Duration::from_secs(1);
 /// Rendered entries that a subscriber may be behind before it reads the store for itself.
 const BEHIND: usize = 1_024;
 
@@ -32,17 +36,28 @@ pub(crate) struct Rendered {
     pub(crate) events: Vec<EventView>,
 }
 
+/// What the tail tells its subscribers.
+#[derive(Debug, Clone)]
+pub(crate) enum Live {
+    /// The next entry.
+    Entry(Arc<Rendered>),
+    /// Entries were trimmed before they were read, or the store lost some: look for yourself.
+    Gap,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Hub {
     runs: Mutex<BTreeMap<RunId, watch::Sender<()>>>,
     watching: AtomicUsize,
-    live: broadcast::Sender<Arc<Rendered>>,
+    live: broadcast::Sender<Live>,
     wanted: Notify,
     /// Whether the tail is read. Goes false only while nobody wants it, under `gate`.
     reading: watch::Sender<bool>,
     /// Makes "subscribe" and "nobody is there, stop reading" exclude each other.
     gate: Mutex<()>,
+    /// The store lost the tail of its streams: ours stands where there is nothing any more.
+    lost: AtomicBool,
     epoch: u64,
 }
 
@@ -82,6 +97,7 @@ impl Hub {
             wanted: Notify::new(),
             reading: watch::channel(false).0,
             gate: Mutex::default(),
+            lost: AtomicBool::new(false),
             epoch: layout.epoch,
         }
     }
@@ -89,6 +105,11 @@ impl Hub {
     /// Of the store, for cursors.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// The store lost the tail of its event streams.
+    pub(crate) fn went_back(&self) {
+        self.lost.store(true, Ordering::Release);
     }
 
     /// A run may have changed.
@@ -125,7 +146,7 @@ pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId) -> RunWatch {
 }
 
 /// Subscribes to the rendered tail. When this returns, every later entry comes.
-pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Arc<Rendered>> {
+pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Live> {
     let hub = &inner.hub;
     let receiver = {
         let _gate = hub.gate.lock();
@@ -136,6 +157,17 @@ pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Arc<Ren
     // Err only if the hub is gone, and with it the server.
     drop(reading.wait_for(|reading| *reading).await);
     receiver
+}
+
+/// Whether entries after these positions may be missing from what was just read: trimmed, or lost with the tail of
+/// the store.
+pub(crate) async fn has_gap(
+    inner: &Inner,
+    after: &[(Partition, StreamPosition)],
+) -> Result<bool, StoreError> {
+    let partitions: Vec<_> = after.iter().map(|(p, _)| *p).collect();
+    let bounds = inner.store.stream_bounds(&partitions).await?;
+    Ok(bounds.iter().zip(after).any(|(b, (_, at))| *at < b.trimmed_through || *at > b.last))
 }
 
 /// Reads the tail while somebody wants it.
@@ -165,6 +197,7 @@ async fn tail(inner: &Inner) {
         for sender in hub.runs.lock().values() {
             sender.send_replace(());
         }
+        let mut read = Instant::now();
         while hub.goes_on() {
             let entries = match inner.store.read_events(&after, PAGE, Span::millis(500)).await {
                 Ok(entries) => entries,
@@ -174,6 +207,26 @@ async fn tail(inner: &Inner) {
                     continue;
                 }
             };
+            if hub.lost.swap(false, Ordering::AcqRel) {
+                drop(hub.live.send(Live::Gap));
+                break;
+            }
+            if read.elapsed() > OVERTAKEN {
+                match has_gap(inner, &after).await {
+                    Ok(false) => {}
+                    Ok(true) => {
+                        tracing::warn!("the event streams were trimmed faster than they were read");
+                        drop(hub.live.send(Live::Gap));
+                        break;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the event streams cannot be read; trying again");
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                        continue;
+                    }
+                }
+            }
+            read = Instant::now();
             for entry in &entries {
                 if let Some(slot) = after.get_mut(usize::from(entry.partition.0)) {
                     slot.1 = entry.position;
@@ -185,7 +238,7 @@ async fn tail(inner: &Inner) {
             if hub.live.receiver_count() > 0 && !entries.is_empty() {
                 let rendered = render::entries_until_done(inner, &entries).await;
                 for r in rendered {
-                    drop(hub.live.send(Arc::new(r)));
+                    drop(hub.live.send(Live::Entry(Arc::new(r))));
                 }
             }
         }

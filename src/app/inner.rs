@@ -6,6 +6,7 @@ use super::lane::envelope::Envelope;
 use super::options::Options;
 use super::plans::Plans;
 use super::queues::Queues;
+use super::ticker::Alarm;
 use super::{AppError, error};
 use crate::dispatch::Dispatcher;
 use crate::model::ids::{Nonce, Partition, RunId};
@@ -31,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     /// Something may be taken from a queue: credit, or an entry, has come.
     pub(crate) feed: Notify,
+    /// When the ticker has to look before its next beat.
+    pub(crate) alarm: Alarm,
     /// This boot of this server.
     pub(crate) boot: Nonce,
     lanes: Vec<mpsc::Sender<Envelope>>,
@@ -78,6 +81,7 @@ impl Inner {
             queues: Queues::default(),
             dispatcher: Mutex::new(Dispatcher::default()),
             feed: Notify::new(),
+            alarm: Alarm::default(),
             store,
             layout,
             options,

@@ -7,6 +7,7 @@ use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
+use crate::dispatch::dispatcher::Heard;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
@@ -351,7 +352,8 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
                 keep_ack(&inner, token).await;
             }
             for token in &work.lost {
-                tracing::info!("an assignment was not acknowledged and goes back to its queue");
+                let of = TaskToken::decode(token).map(|t| format!("{t:?}")).unwrap_or_default();
+                tracing::info!(of, "an assignment was not acknowledged and goes back to its queue");
                 undelivered(&inner, token).await;
             }
             if now.duration_since(pinged) >= ping_every {
@@ -398,29 +400,30 @@ async fn review(inner: &Inner, now: Instant) {
     }
 }
 
-/// Renews every session that was heard lately; closes those that are not ours any more.
+/// Renews every session that was heard since it was last renewed, so that a silent one lives for its lease and no
+/// longer; closes those that are not ours any more.
 async fn renew(inner: &Inner, now: Instant) {
-    let lease = inner.options.lease.to_std();
-    let heard_within = inner.options.ping_every.to_std() * 3 / 2;
-    let mut by_home: std::collections::BTreeMap<Partition, Vec<(SessionKey, SessionId, u32)>> =
-        std::collections::BTreeMap::new();
-    let mut gone = Vec::new();
-    for (key, id, epoch, heard, detached) in inner.dispatcher.lock().sessions() {
-        let silent = now.duration_since(heard);
-        if silent > lease + Span::secs(2).to_std() {
-            gone.push(key);
-        } else if !detached
-            && silent <= heard_within
-            && let Some(home) = id.partition()
-        {
-            by_home.entry(home).or_default().push((key, id, epoch));
+    let patience = inner.options.lease.to_std() + Span::secs(2).to_std();
+    let silent_since = now.checked_sub(patience).unwrap_or(now);
+    let (heard, mut gone) = inner.dispatcher.lock().heard_and_silent(silent_since);
+    let mut by_home: std::collections::BTreeMap<Partition, Vec<Heard>> = std::collections::BTreeMap::new();
+    for session in heard {
+        if let Some(home) = session.id.partition() {
+            by_home.entry(home).or_default().push(session);
         }
     }
     for (home, sessions) in by_home {
-        let asked: Vec<_> = sessions.iter().map(|(_, id, epoch)| (id.clone(), *epoch)).collect();
+        let asked: Vec<_> = sessions.iter().map(|s| (s.id.clone(), s.epoch)).collect();
         match inner.store.renew_sessions(home, &asked, inner.options.lease).await {
             Ok(kept) => {
-                gone.extend(sessions.iter().zip(kept).filter(|(_, kept)| !kept).map(|((key, _, _), _)| *key));
+                let mut dispatcher = inner.dispatcher.lock();
+                for (session, kept) in sessions.iter().zip(kept) {
+                    if kept {
+                        dispatcher.renewed(session.key, session.at);
+                    } else {
+                        gone.push(session.key);
+                    }
+                }
             }
             Err(error) => tracing::warn!(%error, "worker sessions were not renewed; trying again"),
         }

@@ -2,27 +2,74 @@
 //! Any server may tick any partition; a due run is claimed by moving its wake-up ahead, and a second look
 //! at it is harmless. Takes no input: it repairs whatever it finds due.
 
+use super::clock::StoreClock;
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use crate::model::command::Command;
 use crate::model::ids::Partition;
+use crate::model::time::Timestamp;
 use crate::store::{Hint, Ticked};
+use parking_lot::Mutex;
 use std::sync::Arc;
-use tokio::sync::broadcast;
-use tokio::time::{Instant, MissedTickBehavior};
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast};
+use tokio::time::Instant;
 
 /// Due runs taken from one partition at once.
 const DUE_MAX: u32 = 256;
+
+/// Between two looks, however many alarms there are.
+const GAP: Duration = Duration::from_millis(5);
+
+/// The earliest wake-up that lanes of this server have committed: a retry after 20 ms must not wait for the next
+/// beat. A hint like any other; who made the wake-up may be gone when it is due, and then the beat finds it.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    at: Mutex<Option<Instant>>,
+    earlier: Notify,
+}
+
+impl Alarm {
+    /// A run has to be looked at by `at`.
+    pub(crate) fn no_later(&self, at: Timestamp, clock: &StoreClock) {
+        // A look that comes a moment early would find nothing due.
+        let wait = at.since(clock.now()).to_std() + Duration::from_millis(1);
+        let at = Instant::now() + wait;
+        let mut earliest = self.at.lock();
+        if earliest.is_none_or(|e| at < e) {
+            *earliest = Some(at);
+            self.earlier.notify_one();
+        }
+    }
+
+    /// Waits until a look is due, `beat` at the latest.
+    async fn due(&self, beat: Instant) {
+        loop {
+            let at = self.at.lock().map_or(beat, |at| at.min(beat));
+            tokio::select! {
+                biased;
+                () = self.earlier.notified() => {}
+                () = tokio::time::sleep_until(at) => break,
+            }
+        }
+        let now = Instant::now();
+        let mut earliest = self.at.lock();
+        if earliest.is_some_and(|at| at <= now) {
+            *earliest = None;
+        }
+    }
+}
 
 pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let tick = async {
         let partitions = inner.partitions();
-        let mut beat = tokio::time::interval(inner.options.tick_every.to_std());
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let every = inner.options.tick_every.to_std();
         loop {
-            beat.tick().await;
+            let begun = Instant::now();
             while round(&inner, &partitions).await {}
+            tokio::time::sleep_until(begun + GAP).await;
+            inner.alarm.due(begun + every).await;
         }
     };
     let _stopped = stopping.run_until_cancelled(tick).await;
@@ -76,6 +123,7 @@ pub(crate) fn went_back(inner: &Inner, partition: Partition) {
         "the store lost what it had last taken; workers are asked to resume"
     );
     inner.plans.forget_all();
+    inner.hub.went_back();
     inner.dispatcher.lock().close_all();
 }
 

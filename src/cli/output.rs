@@ -213,17 +213,22 @@ pub(super) fn error_text(value: &Value) -> String {
             let (from, own) = (text(error, "task"), text(value, "task"));
             let place =
                 if from.is_empty() || from == own { String::new() } else { format!(" (task {from})") };
-            format!("{}: {}{place}", text(error, "code"), text(error, "message"))
+            plain(&format!("{}: {}{place}", text(error, "code"), text(error, "message")))
         }
         _ => String::new(),
     }
 }
 
+/// Text of others without anything that a terminal would act on: no escape sequence, no forged line.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 /// At most `width` characters of one line.
 pub(super) fn cut(text: &str, width: usize) -> String {
-    let line = text.lines().next().unwrap_or("");
-    if line.chars().count() <= width && line.len() == text.len() {
-        return line.to_owned();
+    let line = plain(text.lines().next().unwrap_or(""));
+    if line.chars().count() <= width && text.lines().count() <= 1 {
+        return line;
     }
     let mut short: String = line.chars().take(width.saturating_sub(1)).collect();
     short.push('…');
@@ -279,6 +284,13 @@ mod tests {
         assert_eq!((micros(999_000), micros(59_900_000)), ("999 ms".into(), "59.9 s".into()));
         assert_eq!((micros(61_000_000), micros(7_260_000_000)), ("1 m 01 s".into(), "2 h 01 m".into()));
         assert_eq!(time_of_day("2026-01-01T12:34:56.789012Z"), "12:34:56.789");
+    }
+
+    #[test]
+    fn nothing_that_a_terminal_would_act_on_is_printed() {
+        let value = serde_json::json!({"error": {"code": "x\u{1b}[2J", "message": "a\r\nb\u{7}"}});
+        assert_eq!(error_text(&value), "x\u{fffd}[2J: a\u{fffd}\u{fffd}b\u{fffd}");
+        assert_eq!(cut("a\u{1b}[31mb", 60), "a\u{fffd}[31mb");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::model::time::Span;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// The most a subscription may hold at once.
@@ -71,11 +72,28 @@ struct Session {
     unkept: VecDeque<(Instant, String)>,
     draining: bool,
     detached: bool,
-    /// An assignment is unacknowledged for half the window.
+    /// An assignment is unacknowledged for half the window, or a suspect is left alone for now.
     stalled: bool,
+    /// Left an assignment unacknowledged for the whole window, and has acknowledged nothing since.
+    suspect: Option<Suspect>,
     opened: Instant,
     last_heard: Instant,
+    /// Up to when of being heard its lease was renewed.
+    renewed_for: Option<Instant>,
 }
+
+/// A worker that does not acknowledge what it is given gets one assignment at a time, in ever longer intervals:
+/// somebody else may take the rest, and no run fails for being given to it again and again.
+#[derive(Debug, Clone, Copy)]
+struct Suspect {
+    until: Instant,
+    pause: Duration,
+}
+
+/// The first pause of a suspect; each is twice the one before.
+const PAUSE: Duration = Duration::from_secs(4);
+/// The longest pause of a suspect.
+const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 impl Session {
     fn open(&self) -> bool {
@@ -87,6 +105,10 @@ impl Session {
         }
         let Some(c) = self.credits.get(task_type) else { return 0 };
         let free = c.max.saturating_sub(c.held + c.reserved);
+        if self.suspect.is_some() {
+            let probing = !self.unkept.is_empty() || self.credits.values().any(|c| c.reserved > 0);
+            return free.min(u32::from(!probing));
+        }
         match self.total {
             None => free,
             Some(total) => {
@@ -95,6 +117,19 @@ impl Session {
             }
         }
     }
+}
+
+/// A session that was heard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heard {
+    /// Its stream.
+    pub key: SessionKey,
+    /// The session.
+    pub id: SessionId,
+    /// Its epoch.
+    pub epoch: u32,
+    /// When.
+    pub at: Instant,
 }
 
 /// What the ack window asks for.
@@ -150,8 +185,10 @@ impl Dispatcher {
                 draining: false,
                 detached: false,
                 stalled: false,
+                suspect: None,
                 opened: now,
                 last_heard: now,
+                renewed_for: None,
             },
         );
         for s in subscriptions {
@@ -284,6 +321,7 @@ impl Dispatcher {
         for t in tokens {
             if let Some(f) = session.flights.get_mut(t.as_str()) {
                 f.acked = true;
+                session.suspect = None;
             }
         }
     }
@@ -340,7 +378,8 @@ impl Dispatcher {
         let half = window / 2;
         let mut work = AckWork::default();
         for session in self.sessions.values_mut() {
-            session.stalled = false;
+            session.stalled = session.suspect.is_some_and(|s| now < s.until);
+            let mut lost = false;
             let mut later = VecDeque::new();
             while let Some((since, _)) = session.unkept.front() {
                 if now.duration_since(*since) < half {
@@ -356,6 +395,7 @@ impl Dispatcher {
                     work.keep.push(token);
                 } else if now.duration_since(since) >= window {
                     flight.ack_kept = true;
+                    lost = true;
                     work.lost.push(token);
                 } else {
                     session.stalled = true;
@@ -364,6 +404,11 @@ impl Dispatcher {
             }
             while let Some(item) = later.pop_back() {
                 session.unkept.push_front(item);
+            }
+            if lost {
+                let pause = session.suspect.map_or(PAUSE, |s| (s.pause * 2).min(PAUSE_MAX));
+                session.suspect = Some(Suspect { until: now + pause, pause });
+                session.stalled = true;
             }
         }
         work
@@ -423,12 +468,27 @@ impl Dispatcher {
         free
     }
 
-    /// Sessions (not claims) with when they were last heard, their epoch, and whether their stream broke.
-    pub fn sessions(&self) -> Vec<(SessionKey, SessionId, u32, Instant, bool)> {
-        self.sessions
-            .iter()
-            .filter_map(|(k, s)| s.id.as_ref().map(|(id, e)| (*k, id.clone(), *e, s.last_heard, s.detached)))
-            .collect()
+    /// Sessions (not claims) whose streams are open and that were heard since their lease was last renewed, with
+    /// when that was; and the streams that were not heard since `silent_since`.
+    pub fn heard_and_silent(&self, silent_since: Instant) -> (Vec<Heard>, Vec<SessionKey>) {
+        let mut heard = Vec::new();
+        let mut silent = Vec::new();
+        for (key, session) in &self.sessions {
+            let Some((id, epoch)) = &session.id else { continue };
+            if session.last_heard < silent_since {
+                silent.push(*key);
+            } else if !session.detached && session.renewed_for.is_none_or(|at| at < session.last_heard) {
+                heard.push(Heard { key: *key, id: id.clone(), epoch: *epoch, at: session.last_heard });
+            }
+        }
+        (heard, silent)
+    }
+
+    /// A session's lease was renewed for having been heard at `at`.
+    pub fn renewed(&mut self, key: SessionKey, at: Instant) {
+        if let Some(s) = self.sessions.get_mut(&key) {
+            s.renewed_for = Some(at);
+        }
     }
 
     /// Pings every open session.
@@ -532,7 +592,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_lacks_a_token_that_it_was_not_given() {
         let now = Instant::now();
-        let later = now + std::time::Duration::from_secs(1);
+        let later = now + Duration::from_secs(1);
         let mut d = Dispatcher::default();
         let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
         let (id, _) = session(1).unwrap();
@@ -540,11 +600,7 @@ mod tests {
         assert_eq!(d.lacks(&id, 1, "t1", later), None);
         assert_eq!(d.lacks(&id, 1, "t2", later), Some(key));
         assert_eq!(d.lacks(&id, 2, "t2", later), None, "it was given under another epoch");
-        assert_eq!(
-            d.lacks(&id, 1, "t2", now - std::time::Duration::from_secs(1)),
-            None,
-            "it is just being opened"
-        );
+        assert_eq!(d.lacks(&id, 1, "t2", now - Duration::from_secs(1)), None, "it is just being opened");
         d.detach(key);
         assert_eq!(d.lacks(&id, 1, "t2", later), None);
     }
@@ -619,7 +675,7 @@ mod tests {
     async fn unacknowledged_work_stalls_at_half_the_window_and_returns_at_its_end() {
         let t0 = Instant::now();
         let window = Span::secs(2);
-        let at = |ms: u64| t0 + std::time::Duration::from_millis(ms);
+        let at = |ms: u64| t0 + Duration::from_millis(ms);
         let mut d = Dispatcher::default();
         let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
         assert!(give(&mut d, "a", "silent", t0));
@@ -635,15 +691,59 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_that_never_acknowledges_is_probed_with_one_task_in_longer_and_longer_intervals() {
+        let t0 = Instant::now();
+        let window = Span::secs(2);
+        let at = |s: u64| t0 + Duration::from_secs(s);
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+        assert!(give(&mut d, "a", "t1", t0));
+        assert!(give(&mut d, "a", "t2", t0));
+        assert_eq!(d.check_acks(at(2), window).lost.len(), 2);
+        for t in ["t1", "t2"] {
+            d.settle(key, t);
+        }
+        d.check_acks(at(5), window);
+        assert!(!give(&mut d, "a", "t3", at(5)), "left alone for four seconds");
+        d.check_acks(at(6), window);
+        assert!(give(&mut d, "a", "t3", at(6)));
+        assert!(!give(&mut d, "a", "t4", at(6)), "one at a time");
+        assert_eq!(d.check_acks(at(8), window).lost, ["t3".to_owned()]);
+        d.settle(key, "t3");
+        d.check_acks(at(15), window);
+        assert!(!give(&mut d, "a", "t4", at(15)), "left alone for eight seconds");
+        d.check_acks(at(16), window);
+        assert!(give(&mut d, "a", "t4", at(16)));
+        d.ack(key, &["t4".into()]);
+        assert!(give(&mut d, "a", "t5", at(16)));
+        assert!(give(&mut d, "a", "t6", at(16)), "an acknowledgement clears it");
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_renewed_only_for_having_been_heard() {
+        let t0 = Instant::now();
+        let at = |s: u64| t0 + Duration::from_secs(s);
+        let mut d = Dispatcher::default();
+        let (key, _) = opened(&mut d, 1, &[sub("a", 1)], t0);
+        let (heard, silent) = d.heard_and_silent(t0);
+        assert_eq!((heard.len(), silent.len()), (1, 0));
+        d.renewed(key, heard[0].at);
+        assert_eq!(d.heard_and_silent(t0).0, []);
+        d.heard(key, at(3));
+        assert_eq!(d.heard_and_silent(t0).0[0].at, at(3));
+        assert_eq!(d.heard_and_silent(at(4)).1, [key]);
+    }
+
+    #[tokio::test]
     async fn a_late_ack_within_the_window_ends_the_stall_and_is_kept() {
         let t0 = Instant::now();
         let window = Span::secs(2);
         let mut d = Dispatcher::default();
         let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
         assert!(give(&mut d, "a", "t", t0));
-        d.check_acks(t0 + std::time::Duration::from_millis(1_200), window);
+        d.check_acks(t0 + Duration::from_millis(1_200), window);
         d.ack(key, &["t".into()]);
-        let work = d.check_acks(t0 + std::time::Duration::from_millis(1_400), window);
+        let work = d.check_acks(t0 + Duration::from_millis(1_400), window);
         assert_eq!(work.keep, vec!["t".to_owned()]);
         assert!(d.reserve(&ty("a")).is_some());
     }

@@ -157,7 +157,7 @@ impl Step<'_> {
         }
         let words = Words::new(
             "delivery_failed",
-            format!("{lost} workers in a row were given the task and never acknowledged it"),
+            format!("the task was handed out {lost} times and never acknowledged"),
         );
         self.fail_attempt(i, &words, Again::ByPolicy { after: None }, Ending::Failed, cascade);
     }

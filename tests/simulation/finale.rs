@@ -22,6 +22,8 @@ use tokio::time::Instant;
 /// Faults go on for so long.
 const FAULTS: Duration = Duration::from_secs(60);
 /// Every run has ended so long after the faults stopped: a lease, retries, work, a claim that expires, and air.
+/// After a lost tail more: a lease that its worker knows nothing of is found only when chance has the worker's own
+/// server look at the run.
 const QUIET: Duration = Duration::from_secs(90);
 
 /// What a seed came to.
@@ -103,7 +105,8 @@ async fn live(world: &Arc<World>) {
     world.heal();
     drop(nemesis.await);
     let callers_done = || callers.is_finished();
-    let waits = QUIET + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
+    let waits = if p.lost_tails > 0.0 { QUIET * 4 } else { QUIET };
+    let waits = waits + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
     let all_ended = || world.audit.lock().runs.values().all(|t| t.state.status.is_terminal());
     let done = world.until(waits, Duration::from_millis(500), || callers_done() && all_ended()).await;
     if !done {

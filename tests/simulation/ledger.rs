@@ -171,7 +171,7 @@ impl Ledger {
                 let all = self.accepted.entry((token.run.clone(), token.path.clone())).or_default();
                 let others = all
                     .iter()
-                    .any(|(n, at)| *n != token.nonce && *at >= since && lately.is_none_or(|r| r < *at));
+                    .any(|(n, at)| *n != token.nonce && *at > since && lately.is_none_or(|r| r < *at));
                 if others {
                     world.violation(format_args!(
                         "{token:?} is the second result of its task that was accepted"

@@ -147,6 +147,15 @@ impl Profile {
         }
     }
 
+    /// Whether everything that is handed out reaches a worker which says so in time: then no delivery may be lost.
+    pub(crate) fn delivers_always(&self) -> bool {
+        let of_workers = [self.die, self.cut, self.deaf, self.freeze, self.drains];
+        let of_servers = [self.kills, self.dies_at_commit, self.rolling, self.stalls, self.world_stalls];
+        let of_the_store = [self.outages, self.lost_tails, self.clock_steps, self.spike];
+        self.http_workers == 0
+            && [&of_workers[..], &of_servers, &of_the_store].concat().iter().all(|p| *p == 0.0)
+    }
+
     /// The world after the faults: everything answers at once, nobody dies.
     pub(crate) fn healed(&self) -> Self {
         Self {

@@ -61,7 +61,11 @@ impl Sabotage {
                 p.runs = p.runs.max(10);
                 p.cache_bytes = 128 << 20;
             }
-            Self::NewSequence => p.lost_reply = 0.15,
+            Self::NewSequence => {
+                *p = p.healed();
+                p.http_workers = 0;
+                p.lost_reply = 0.15;
+            }
             Self::NoWakeUps => p.fail = 0.3,
             Self::NoRenewals => p.work_ms = 8_000,
             Self::FalseAcks => p.deaf = 0.1,

@@ -8,7 +8,7 @@ use crate::app::error::store_error;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
-use crate::model::commit::Write;
+use crate::model::commit::{WakeOp, Write};
 use crate::model::ids::Prefix;
 use crate::model::token::TaskToken;
 use crate::store::{StoreError, Taken, Verdict};
@@ -41,6 +41,9 @@ impl Lane {
             let old_bytes = old.as_ref().map_or(0, |c| c.bytes);
             let mut payloads = old.map_or_else(AtHand::default, |c| c.payloads);
             self.slots.shrank(old_bytes);
+            if let WakeOp::Lower(at) | WakeOp::Set(at) = decision.write.wake {
+                self.inner.alarm.no_later(at, &self.inner.clock);
+            }
             if let Some(note) = &decision.write.event {
                 self.inner.hub.touched(&note.run);
             }

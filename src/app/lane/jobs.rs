@@ -169,7 +169,12 @@ pub(super) async fn commit(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending
     loop {
         match inner.store.commit(&batch).await {
             Ok(committed) => return Done::Committed(pending, committed),
-            // A full store refuses before it writes, and would have replayed an answer it had given.
+            // A full store refuses before it writes, and would have replayed an answer it had given. But if the batch
+            // was sent before, that one may still be under way, and be taken once there is room.
+            Err(error @ StoreError::Full(_)) if maybe => {
+                tracing::warn!(%error, sequence = batch.sequence, "a commit's fate is not known; sending it again");
+                backoff.pause(&inner).await;
+            }
             Err(error @ (StoreError::Full(_) | StoreError::Unreadable(_))) => {
                 backoff.pause(&inner).await;
                 return Done::NotApplied(pending, error);

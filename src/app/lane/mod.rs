@@ -178,13 +178,12 @@ impl Lane {
         if slot.busy || slot.mail.is_empty() {
             return None;
         }
-        // What comes after a deletion is about another run: it is decided once that is committed.
-        let ends = slot
-            .mail
-            .iter()
-            .take(LETTERS)
-            .position(|l| matches!(l.ask, Ask::Command(Command::Delete { .. })));
-        let count = ends.map_or(slot.mail.len().min(LETTERS), |n| n + 1);
+        // A deletion is decided alone: what comes before it has its events told, what comes after is about another run.
+        let deletes = |l: &Envelope| matches!(l.ask, Ask::Command(Command::Delete { .. }));
+        let count = match slot.mail.iter().take(LETTERS).position(deletes) {
+            Some(n) => n.max(1),
+            None => slot.mail.len().min(LETTERS),
+        };
         let mut letters: Vec<_> = slot.mail.drain(..count).collect();
         let fresh = count <= slot.fresh;
         let partition = slot.partition;
@@ -239,6 +238,7 @@ impl Lane {
             // The cache wants the payloads, the hub the note; both are cheap to keep.
             decision.write.payloads.clone_from(&write.payloads);
             decision.write.event.clone_from(&write.event);
+            decision.write.wake = write.wake;
             if let Write::Put(record) = &write.write {
                 decision.write.write = Write::Put(record.clone());
             }

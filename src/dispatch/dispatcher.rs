@@ -595,7 +595,7 @@ mod tests {
         let later = now + Duration::from_secs(1);
         let mut d = Dispatcher::default();
         let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
-        let (id, _) = session(1).unwrap();
+        let (id, _) = session(1);
         assert!(give(&mut d, "a", "t1", now));
         assert_eq!(d.lacks(&id, 1, "t1", later), None);
         assert_eq!(d.lacks(&id, 1, "t2", later), Some(key));

@@ -111,7 +111,7 @@ impl App {
 
     /// Credit of this server's workers that no work fills, by type. For simulations and tests.
     pub fn free_credit(&self) -> std::collections::BTreeMap<crate::model::ids::TaskType, u32> {
-        self.inner.dispatcher.lock().free_credit()
+        self.inner.dispatcher.lock().unfilled_credit()
     }
 
     /// Ends every task at its next await, as a crash would. For simulations.

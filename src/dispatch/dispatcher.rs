@@ -456,6 +456,17 @@ impl Dispatcher {
         }
     }
 
+    /// Credit that open streams granted and no work fills, whether or not they are given any just now.
+    pub fn unfilled_credit(&self) -> BTreeMap<TaskType, u32> {
+        let mut unfilled = BTreeMap::new();
+        for session in self.sessions.values().filter(|s| !(s.draining || s.detached)) {
+            for (task_type, c) in &session.credits {
+                *unfilled.entry(task_type.clone()).or_default() += c.max.saturating_sub(c.held + c.reserved);
+            }
+        }
+        unfilled
+    }
+
     /// Free credit over all streams, by type, types without any left out.
     pub fn free_credit(&self) -> BTreeMap<TaskType, u32> {
         let mut free = BTreeMap::new();

@@ -9,7 +9,7 @@ use crate::model::ids::Partition;
 use crate::store::{Hint, Ticked};
 use std::sync::Arc;
 use tokio::sync::broadcast;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 
 /// Due runs taken from one partition at once.
 const DUE_MAX: u32 = 256;
@@ -18,11 +18,12 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let tick = async {
         let partitions = inner.partitions();
-        let mut beat = tokio::time::interval(inner.options.tick_every.to_std());
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            beat.tick().await;
             while round(&inner, &partitions).await {}
+            // Servers must not tick in step: one of them would be told all that is due, always.
+            let every = inner.options.tick_every.to_std() / 4;
+            let share = (inner.options.entropy.next() as u32) % 1_024;
+            tokio::time::sleep(every * 3 + every * 2 * share / 1_024).await;
         }
     };
     let _stopped = stopping.run_until_cancelled(tick).await;

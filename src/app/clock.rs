@@ -10,6 +10,9 @@ use tokio::time::Instant;
 /// The most a lease clock moves in one step; the stores use the same.
 const STEP: Span = Span::secs(2);
 
+/// A lease clock that was asked for longer ago is asked for again before anything is granted or judged by it.
+const FRESH: Span = Span::secs(1);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct StoreClock {
@@ -64,7 +67,7 @@ impl StoreClock {
     /// Whether the lease clock of `partition` is known well enough to grant by it, or to judge. One that was not
     /// asked for a while may have gone on by more than we know, by the ticks of other servers.
     pub(crate) fn is_fresh(&self, partition: Partition) -> bool {
-        self.leases.get(usize::from(partition.0)).is_some_and(|cell| elapsed(cell.read().asked) <= STEP)
+        self.leases.get(usize::from(partition.0)).is_some_and(|cell| elapsed(cell.read().asked) <= FRESH)
     }
 
     /// The store's wall clock.

@@ -64,12 +64,14 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let tick = async {
         let partitions = inner.partitions();
-        let every = inner.options.tick_every.to_std();
+        let quarter = inner.options.tick_every.to_std() / 4;
         loop {
             let begun = Instant::now();
             while round(&inner, &partitions).await {}
             tokio::time::sleep_until(begun + GAP).await;
-            inner.alarm.due(begun + every).await;
+            // Servers must not tick in step: one of them would be told all that is due, always.
+            let share = (inner.options.entropy.next() as u32) % 1_024;
+            inner.alarm.due(begun + quarter * 3 + quarter * 2 * share / 1_024).await;
         }
     };
     let _stopped = stopping.run_until_cancelled(tick).await;

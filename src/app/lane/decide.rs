@@ -7,7 +7,7 @@ use crate::dispatch::dispatcher::Party;
 use crate::dispatch::message::Assignment;
 use crate::dispatch::{Reservation, SessionKey};
 use crate::engine::{Decision, Env, Stop, Txn};
-use crate::model::command::{Command, LeaseTask, Outcome, Refusal, SessionView};
+use crate::model::command::{Command, LeaseTask, Outcome, Refusal, SessionView, Start};
 use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskPath, TaskType, WorkflowName};
 use crate::model::payload::Field;
 use crate::model::plan::Plan;
@@ -85,6 +85,16 @@ fn holders(known: &Known) -> Vec<SessionId> {
     ids
 }
 
+/// The start among these letters. A run that was not read may be taken for absent only if its start comes first;
+/// one that is known to be absent may have letters for an earlier run of its id ahead of it.
+fn start_of(letters: &[Envelope], first_only: bool) -> Option<&Start> {
+    let ahead = if first_only { 1 } else { letters.len() };
+    letters.iter().take(ahead).find_map(|l| match &l.ask {
+        Ask::Command(Command::Start(start)) => Some(start),
+        Ask::Command(_) | Ask::Wake | Ask::Lease { .. } => None,
+    })
+}
+
 /// Whether a lease is granted or judged by the lease clock.
 fn looks_at_lease_clock(ask: &Ask) -> bool {
     matches!(ask, Ask::Wake | Ask::Lease { .. } | Ask::Command(Command::Heartbeat { .. }))
@@ -155,13 +165,11 @@ pub(super) fn decide(
     };
     let plan = match known {
         Known::Present(c) => Some(Arc::clone(&c.plan)),
-        Known::Unread | Known::Absent => match letters.first().map(|l| &l.ask) {
-            Some(Ask::Command(Command::Start(start))) => {
-                match inner.plans.cached(&start.workflow, start.version) {
-                    Some(plan) => Some(plan),
-                    None => return Step::NeedPlan(start.workflow.clone(), start.version),
-                }
-            }
+        Known::Unread | Known::Absent => match start_of(letters, matches!(known, Known::Unread)) {
+            Some(start) => match inner.plans.cached(&start.workflow, start.version) {
+                Some(plan) => Some(plan),
+                None => return Step::NeedPlan(start.workflow.clone(), start.version),
+            },
             _ if matches!(known, Known::Unread) => return Step::NeedRun,
             _ => None,
         },

@@ -86,7 +86,8 @@ async fn an_assignment_cut_before_its_ack_is_queued_again_without_using_an_attem
     assert_eq!((run["status"].as_str(), run["output"].as_i64()), (Some("completed"), Some(9)));
     assert_eq!(run["tasks"][0]["attempts"].as_array().unwrap().len(), 1);
     let events = server.watch("/v1/runs/r1/events", None).await.rest().await;
-    let queued: Vec<_> = events.iter().filter(|f| f.event == "task.queued").map(|f| f.json()).collect();
+    let queued: Vec<_> =
+        events.iter().filter(|f| f.event == "task.queued").map(super::support::client::Frame::json).collect();
     assert_eq!(queued.len(), 2);
     assert_eq!((queued[1]["attempt"].as_i64(), queued[1]["delivery"].as_i64()), (Some(1), Some(2)));
 }

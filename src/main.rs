@@ -1,6 +1,6 @@
 //! The `downbeat` binary; everything is in the library.
 
-/// A third of a server's time went into the system's allocator; this one halves that. See docs/benchmarks.md.
+/// A third of a server's time went into the system's allocator. See docs/benchmarks.md.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

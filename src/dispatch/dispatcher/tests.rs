@@ -1,0 +1,234 @@
+use super::*;
+use crate::model::ids::{RunId, TaskPath};
+
+fn ty(s: &str) -> TaskType {
+    TaskType::new(s).unwrap()
+}
+fn sub(t: &str, credit: u32) -> Subscription {
+    Subscription { task_type: ty(t), credit }
+}
+fn work(token: &str, t: &str) -> Assignment {
+    Assignment {
+        token: token.into(),
+        run: RunId::new("r").unwrap(),
+        path: TaskPath::parse("a").unwrap(),
+        attempt: 1,
+        task_type: ty(t),
+        input: bytes::Bytes::from_static(b"null"),
+        deadline: None,
+        trace: "".into(),
+    }
+}
+fn session(n: u8) -> (SessionId, u32) {
+    (SessionId::new(&format!("s0-{n}")).unwrap(), 1)
+}
+fn opened(d: &mut Dispatcher, n: u8, subs: &[Subscription], now: Instant) -> (SessionKey, Arc<Outbox>) {
+    d.open(Some(session(n)), "w".into(), subs, None, now)
+}
+fn give(d: &mut Dispatcher, t: &str, token: &str, now: Instant) -> bool {
+    d.reserve(&ty(t)).is_some_and(|(r, _)| d.assign(r, work(token, t), now).is_ok())
+}
+
+#[tokio::test]
+async fn a_resumed_session_that_holds_work_is_given_more_of_it() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[], now);
+    d.adopt(key, "t1".into(), ty("a"), now);
+    assert!(!give(&mut d, "a", "t2", now), "no credit was granted yet");
+    d.set_credit(key, &sub("a", 2));
+    assert!(give(&mut d, "a", "t2", now));
+    assert!(!give(&mut d, "a", "t3", now));
+}
+
+#[tokio::test]
+async fn a_stream_lacks_a_token_that_it_was_not_given() {
+    let now = Instant::now();
+    let later = now + Duration::from_secs(1);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
+    let (id, _) = session(1);
+    assert!(give(&mut d, "a", "t1", now));
+    assert_eq!(d.lacks(&id, 1, "t1", later), None);
+    assert_eq!(d.lacks(&id, 1, "t2", later), Some(key));
+    assert_eq!(d.lacks(&id, 2, "t2", later), None, "it was given under another epoch");
+    assert_eq!(d.lacks(&id, 1, "t2", now - Duration::from_secs(1)), None, "it is just being opened");
+    d.detach(key);
+    assert_eq!(d.lacks(&id, 1, "t2", later), None);
+}
+
+#[tokio::test]
+async fn never_more_is_held_than_credit() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
+    assert!(give(&mut d, "a", "t1", now));
+    let (reserved, _) = d.reserve(&ty("a")).unwrap();
+    assert!(d.reserve(&ty("a")).is_none(), "a reservation counts");
+    d.give_back(reserved);
+    assert!(give(&mut d, "a", "t2", now));
+    assert!(!give(&mut d, "a", "t3", now));
+    d.settle(key, "t1");
+    assert!(give(&mut d, "a", "t3", now));
+    assert_eq!(d.held(key), 2);
+}
+
+#[tokio::test]
+async fn credit_over_the_maximum_is_clamped_and_zero_pauses() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[], now);
+    assert_eq!(d.set_credit(key, &sub("a", 5_000)), Some(sub("a", CREDIT_MAX)));
+    assert_eq!(d.set_credit(key, &sub("a", 0)), Some(sub("a", 0)));
+    assert!(d.reserve(&ty("a")).is_none());
+}
+
+#[tokio::test]
+async fn lowered_credit_binds_a_reservation_under_way() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 1)], now);
+    let (r, _) = d.reserve(&ty("a")).unwrap();
+    d.set_credit(key, &sub("a", 0));
+    assert!(d.assign(r, work("t", "a"), now).is_err());
+    assert_eq!(d.held(key), 0);
+    d.set_credit(key, &sub("a", 1));
+    assert!(give(&mut d, "a", "t", now), "the failed assignment left no credit behind");
+}
+
+#[tokio::test]
+async fn credit_of_a_result_carries_the_next_task_after_its_ack() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+    assert!(give(&mut d, "a", "t1", now));
+    assert!(matches!(outbox.try_next(), Some(Some(super::super::message::ToWorker::Assign(_)))));
+    assert!(d.reserve(&ty("a")).is_none());
+    assert!(d.reserve_on_result(key, "other", &ty("a")).is_none());
+    let (r, _) = d.reserve_on_result(key, "t1", &ty("a")).unwrap();
+    d.settle(key, "t1");
+    d.assign(r, work("t2", "a"), now).unwrap();
+    assert_eq!(d.held(key), 1);
+}
+
+#[tokio::test]
+async fn sessions_take_turns() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (a, _) = opened(&mut d, 1, &[sub("x", 10)], now);
+    let (b, _) = opened(&mut d, 2, &[sub("x", 10)], now);
+    for n in 0..6 {
+        assert!(give(&mut d, "x", &format!("t{n}"), now));
+    }
+    assert_eq!((d.held(a), d.held(b)), (3, 3));
+}
+
+#[tokio::test]
+async fn unacknowledged_work_stalls_at_half_the_window_and_returns_at_its_end() {
+    let t0 = Instant::now();
+    let window = Span::secs(2);
+    let at = |ms: u64| t0 + Duration::from_millis(ms);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+    assert!(give(&mut d, "a", "silent", t0));
+    assert!(give(&mut d, "a", "acked", t0));
+    assert!(give(&mut d, "a", "short", t0));
+    d.ack(key, &["acked".into(), "short".into()]);
+    d.settle(key, "short");
+    assert_eq!(d.check_acks(at(900), window), AckWork::default());
+    assert_eq!(d.check_acks(at(1_000), window), AckWork { keep: vec!["acked".into()], lost: vec![] });
+    assert!(d.reserve(&ty("a")).is_none(), "stalled");
+    assert_eq!(d.check_acks(at(2_000), window), AckWork { keep: vec![], lost: vec!["silent".into()] });
+    assert_eq!(d.check_acks(at(9_000), window), AckWork::default());
+}
+
+#[tokio::test]
+async fn a_stream_that_never_acknowledges_is_probed_with_one_task_in_longer_and_longer_intervals() {
+    let t0 = Instant::now();
+    let window = Span::secs(2);
+    let at = |s: u64| t0 + Duration::from_secs(s);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+    assert!(give(&mut d, "a", "t1", t0));
+    assert!(give(&mut d, "a", "t2", t0));
+    assert_eq!(d.check_acks(at(2), window).lost.len(), 2);
+    for t in ["t1", "t2"] {
+        d.settle(key, t);
+    }
+    d.check_acks(at(5), window);
+    assert!(!give(&mut d, "a", "t3", at(5)), "left alone for four seconds");
+    d.check_acks(at(6), window);
+    assert!(give(&mut d, "a", "t3", at(6)));
+    assert!(!give(&mut d, "a", "t4", at(6)), "one at a time");
+    assert_eq!(d.check_acks(at(8), window).lost, ["t3".to_owned()]);
+    d.settle(key, "t3");
+    d.check_acks(at(15), window);
+    assert!(!give(&mut d, "a", "t4", at(15)), "left alone for eight seconds");
+    d.check_acks(at(16), window);
+    assert!(give(&mut d, "a", "t4", at(16)));
+    d.ack(key, &["t4".into()]);
+    assert!(give(&mut d, "a", "t5", at(16)));
+    assert!(give(&mut d, "a", "t6", at(16)), "an acknowledgement clears it");
+}
+
+#[tokio::test]
+async fn a_lease_is_renewed_only_for_having_been_heard() {
+    let t0 = Instant::now();
+    let at = |s: u64| t0 + Duration::from_secs(s);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 1)], t0);
+    let (heard, silent) = d.heard_and_silent(t0);
+    assert_eq!((heard.len(), silent.len()), (1, 0));
+    d.renewed(key, heard[0].at);
+    assert_eq!(d.heard_and_silent(t0).0, []);
+    d.heard(key, at(3));
+    assert_eq!(d.heard_and_silent(t0).0[0].at, at(3));
+    assert_eq!(d.heard_and_silent(at(4)).1, [key]);
+}
+
+#[tokio::test]
+async fn a_late_ack_within_the_window_ends_the_stall_and_is_kept() {
+    let t0 = Instant::now();
+    let window = Span::secs(2);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+    assert!(give(&mut d, "a", "t", t0));
+    d.check_acks(t0 + Duration::from_millis(1_200), window);
+    d.ack(key, &["t".into()]);
+    let work = d.check_acks(t0 + Duration::from_millis(1_400), window);
+    assert_eq!(work.keep, vec!["t".to_owned()]);
+    assert!(d.reserve(&ty("a")).is_some());
+}
+
+#[tokio::test]
+async fn a_new_stream_of_a_session_closes_the_old_one() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (old, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+    let (new, _) = d.open(Some((session(1).0, 2)), "w".into(), &[sub("a", 1)], None, now);
+    assert_ne!(old, new);
+    assert_eq!(outbox.try_next(), Some(None));
+    assert!(give(&mut d, "a", "t", now));
+    assert_eq!((d.held(old), d.held(new)), (0, 1));
+}
+
+#[tokio::test]
+async fn claims_share_one_total_over_their_types() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    d.open(None, "http".into(), &[sub("a", 2), sub("b", 2)], Some(2), now);
+    assert!(give(&mut d, "a", "1", now));
+    assert!(give(&mut d, "b", "2", now));
+    assert!(!give(&mut d, "a", "3", now));
+}
+
+#[tokio::test]
+async fn revoked_work_that_has_not_left_is_taken_back_silently() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
+    assert!(give(&mut d, "a", "t", now));
+    d.revoke(&session(1).0, "t");
+    assert_eq!(outbox.try_next(), None);
+    assert_eq!(d.held(key), 0);
+}

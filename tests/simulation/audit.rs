@@ -80,7 +80,7 @@ impl Audit {
     }
 
     /// What the records of a batch begin with before it is applied.
-    pub(crate) fn before(&self, world: &World, batch: &Batch) -> Vec<Option<Prefix>> {
+    pub(crate) fn before(world: &World, batch: &Batch) -> Vec<Option<Prefix>> {
         world.memory.inspect(|i| {
             let prefix = |(p, w): &(Partition, _)| {
                 let w: &downbeat::model::commit::RunWrite = w;
@@ -218,7 +218,7 @@ impl Audit {
                     match expected.get_mut(&(standing.task_type.clone(), standing.entry.clone())) {
                         Some(n) => *n += 1,
                         None => {
-                            world.violation(format_args!("{standing:?} stands in a queue, but no task does"))
+                            world.violation(format_args!("{standing:?} stands in a queue, but no task does"));
                         }
                     }
                 }
@@ -228,7 +228,7 @@ impl Audit {
                     }
                 }
                 for (_, run) in i.wakes(partition).unwrap() {
-                    if !self.runs.get(&run).is_some_and(|t| !t.state.status.is_terminal()) {
+                    if self.runs.get(&run).is_none_or(|t| t.state.status.is_terminal()) {
                         world.violation(format_args!("run {run} has a wake-up and is not open"));
                     }
                 }

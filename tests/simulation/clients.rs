@@ -213,7 +213,7 @@ async fn wait(world: &Arc<World>, rng: &mut Rng, id: &RunId) {
 /// Deletes a run once it has ended, and starts another under its id.
 async fn delete_and_begin_anew(world: &Arc<World>, rng: &mut Rng, request: &StartRequest) {
     let Some(id) = request.id.clone() else { return };
-    let give_up = Instant::now() + Duration::from_secs(60);
+    let give_up = Instant::now() + Duration::from_mins(1);
     loop {
         tokio::time::sleep(rng.millis(200, 3_000)).await;
         let deleted = insist(world, rng, |app| {

@@ -19,7 +19,7 @@ pub(crate) fn draw(rng: &mut Rng, p: &Profile, types: &[TaskType], number: u64) 
         1 => document["output"] = json!(format!("${{{{ tasks.{last}.output }}}}")),
         2 => {
             document["output"] =
-                json!({ "last": format!("${{{{ tasks.{last}.output }}}}"), "in": "${{ input }}" })
+                json!({ "last": format!("${{{{ tasks.{last}.output }}}}"), "in": "${{ input }}" });
         }
         _ => document["output"] = json!({ "first": "${{ tasks.t0.status }}", "text": "n is ${{ input.n }}" }),
     }

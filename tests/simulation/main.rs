@@ -17,6 +17,8 @@
 //! To add a fault: a number in `profile` (and in `healed`), drawn where it happens. To add a promise: a check in
 //! `audit` (of the store), `ledger` (of what workers are told), `readers` or `finale`; and a sabotage that breaks it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod audit;
 mod chaos;
 mod clients;

@@ -241,7 +241,7 @@ impl Worker {
             resume: self.session.clone(),
             tokens: self.held.keys().cloned().collect(),
         };
-        self.named = hello.tokens.clone();
+        self.named.clone_from(&hello.tokens);
         let delay = self.network();
         let world = Arc::clone(&self.world);
         let connecting = async move {
@@ -368,11 +368,10 @@ impl Worker {
             ToWorker::CreditAck(s) => {
                 if self.drain_mark == Some(s.credit) {
                     self.closed_for_work = true;
-                } else if let Some(sub) = self.subs.get_mut(&s.task_type) {
-                    if s.credit == sub.credit {
+                } else if let Some(sub) = self.subs.get_mut(&s.task_type)
+                    && s.credit == sub.credit {
                         sub.limit = s.credit;
                     }
-                }
             }
             ToWorker::Assign(assignments) => {
                 for assignment in assignments {

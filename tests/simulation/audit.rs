@@ -80,8 +80,7 @@ impl Audit {
     }
 
     /// What the records of a batch begin with before it is applied.
-    #[expect(clippy::unused_self, reason = "reads as the counterpart of what comes after")]
-    pub(crate) fn before(&self, world: &World, batch: &Batch) -> Vec<Option<Prefix>> {
+    pub(crate) fn before(world: &World, batch: &Batch) -> Vec<Option<Prefix>> {
         world.memory.inspect(|i| {
             let prefix = |(p, w): &(Partition, _)| {
                 let w: &downbeat::model::commit::RunWrite = w;

@@ -1,5 +1,6 @@
 //! The store as one server sees it: slow, away, forgetful, out of order. What it applies is audited.
 
+use crate::audit::Audit;
 use crate::profile::Profile;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
@@ -241,7 +242,7 @@ impl World {
     async fn apply(&self, server: usize, batch: &Batch, decided: Instant) -> Result<Committed> {
         let altered = self.sabotage.and_then(|s| s.alter(self, batch));
         let batch = altered.as_ref().unwrap_or(batch);
-        let before = self.audit.lock().before(self, batch);
+        let before = Audit::before(self, batch);
         let mut result = self.memory.commit(batch).await;
         self.audit.lock().after(self, server, batch, &before, &result, decided);
         if let (Some(s), Ok(committed)) = (self.sabotage, &mut result) {

@@ -21,6 +21,8 @@ use tokio::time::Instant;
 
 /// Faults go on for so long.
 const FAULTS: Duration = Duration::from_mins(1);
+/// The last runs are started by then.
+const STARTS: Duration = Duration::from_secs(50);
 /// Every run has ended so long after the faults stopped: a lease, retries, work, a claim that expires, and air.
 /// After a lost tail more: a lease that its worker knows nothing of is found only when chance has the worker's own
 /// server look at the run.
@@ -95,8 +97,7 @@ async fn live(world: &Arc<World>) {
     }
     let nemesis = tokio::spawn(nemesis::rage(Arc::clone(world)));
     tokio::spawn(clients::change(Arc::clone(world)));
-    let callers =
-        tokio::spawn(clients::start_all(Arc::clone(world), FAULTS.saturating_sub(Duration::from_secs(10))));
+    let callers = tokio::spawn(clients::start_all(Arc::clone(world), STARTS));
 
     let begun = Instant::now();
     while begun.elapsed() < FAULTS && !world.failed() {
@@ -360,10 +361,7 @@ async fn forgotten(world: &Arc<World>) {
         return;
     }
     // Workflows, documents, lanes, sessions, clocks and event streams stay.
-    #[expect(
-        clippy::redundant_closure_for_method_calls,
-        reason = "the method is not general enough over lifetimes"
-    )]
+    #[expect(clippy::redundant_closure_for_method_calls, reason = "the method is not general enough")]
     let left: Vec<_> = world.memory.inspect(|i| i.census()).unwrap();
     let left: Vec<_> = left.into_iter().filter(|(letter, _)| !"BDLSKGHM".contains(*letter)).collect();
     if !left.is_empty() {

@@ -369,9 +369,10 @@ impl Worker {
                 if self.drain_mark == Some(s.credit) {
                     self.closed_for_work = true;
                 } else if let Some(sub) = self.subs.get_mut(&s.task_type)
-                    && s.credit == sub.credit {
-                        sub.limit = s.credit;
-                    }
+                    && s.credit == sub.credit
+                {
+                    sub.limit = s.credit;
+                }
             }
             ToWorker::Assign(assignments) => {
                 for assignment in assignments {

@@ -11,7 +11,7 @@ use downbeat::model::payload::Payload;
 use downbeat::model::plan::{Plan, TaskKind};
 use downbeat::model::record;
 use downbeat::model::run::{Holder, RunState, TaskPhase};
-use downbeat::model::time::{Span, Timestamp};
+use downbeat::model::time::Timestamp;
 use downbeat::model::token::TaskToken;
 use downbeat::store::{Batch, Committed, DUE_AGAIN, LEASE_STEP, Result, Store};
 use futures::FutureExt;
@@ -52,6 +52,8 @@ pub(crate) struct Audit {
     applied: BTreeSet<(Nonce, u64)>,
     sent: BTreeMap<(Nonce, u64), u64>,
     pub(crate) commits: u64,
+    /// When each lease was taken.
+    leased: BTreeMap<Nonce, Instant>,
     pub(crate) last_rolled_back: Option<Instant>,
 }
 
@@ -159,12 +161,19 @@ impl Audit {
         let plan = self.plan(world, &state);
         let old = self.runs.remove(run);
         let version = old.as_ref().map_or(0, |o| o.prefix.version());
-        let check = Check { world, run, old: old.as_ref(), state: &state, plan: &plan, partition, decided };
+        let leased = &self.leased;
+        let check =
+            Check { world, leased, run, old: old.as_ref(), state: &state, plan: &plan, partition, decided };
         if prefix.version() != version + 1 {
             check.fault(format_args!("version {} follows version {version}", prefix.version()));
         }
         check.everything();
         let from = old.as_ref().map_or(0, |o| o.state.log.len());
+        for task in &state.tasks {
+            if let TaskPhase::Running { lease, .. } = &task.phase {
+                self.leased.entry(lease.nonce).or_insert_with(Instant::now);
+            }
+        }
         let news: Vec<_> = state.log.iter().skip(from).map(|e| short(e, &plan)).collect();
         world.note(format_args!("server {server} run {run} v{} {}", prefix.version(), news.join(" ")));
         let now = Instant::now();
@@ -255,6 +264,7 @@ fn short(e: &LogEntry, plan: &Plan) -> String {
 /// One commit of one run.
 struct Check<'c> {
     world: &'c World,
+    leased: &'c BTreeMap<Nonce, Instant>,
     run: &'c RunId,
     old: Option<&'c Truth>,
     state: &'c RunState,
@@ -483,12 +493,14 @@ impl Check<'_> {
                     }
                 }
                 "timeout_run" => {
-                    let (limit, held) = (self.plan.tasks[t as usize].timeout.run, lease.map(|l| &l.nonce));
-                    let held = held.and_then(|n| self.world.ledger.lock().held_for(n));
-                    if let (Some(limit), Some(held)) = (limit, held)
-                        && Span(held.as_micros() as i64).0 + 2_000_000 < limit.0
+                    let limit = self.plan.tasks[t as usize].timeout.run;
+                    // The lease clock goes on by a step whenever the wall clock is set forward.
+                    let set = |at: &Instant| self.world.clock.last_step().is_some_and(|step| step >= *at);
+                    let leased = lease.and_then(|l| self.leased.get(&l.nonce)).filter(|at| !set(at));
+                    if let (Some(limit), Some(leased)) = (limit, leased)
+                        && leased.elapsed() + LEASE_STEP.to_std() < limit.to_std()
                     {
-                        self.fault(format_args!("{path} ran into its timeout after {held:?}"));
+                        self.fault(format_args!("{path} ran into its timeout after {:?}", leased.elapsed()));
                     }
                 }
                 "timeout_heartbeat" | "timeout_queue" | "timeout_total" | "invalid_output" => {}

@@ -96,11 +96,6 @@ impl Ledger {
         self.said.get(nonce).is_some_and(|all| all.iter().any(same))
     }
 
-    /// How long ago an attempt was given out.
-    pub(crate) fn held_for(&self, nonce: &Nonce) -> Option<Duration> {
-        self.held.get(nonce).map(|h| h.since.elapsed())
-    }
-
     /// The worker that holds an attempt, and for how long it had no trouble at all by `then`, if that is long.
     pub(crate) fn steady(&self, world: &World, nonce: &Nonce, then: Instant) -> Option<(String, Duration)> {
         let holding = self.held.get(nonce).filter(|h| h.holds)?;

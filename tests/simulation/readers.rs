@@ -39,21 +39,23 @@ fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool 
         && event.delivery.unwrap_or(1) == entry.delivery.max(1)
 }
 
-/// A tail was lost and the wall clock was set back: positions in the event streams may come a second time, and
-/// a cursor cannot tell. Until cursors carry an epoch that is renewed then, no reader is held to anything.
-fn positions_may_repeat(world: &World, audit: &crate::audit::Audit) -> bool {
-    audit.last_rolled_back.is_some() && world.set_back_ms.load(Ordering::Relaxed) > 0
-}
-
 impl Seen {
     fn new() -> Self {
         Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0 }
     }
 
+    /// The store lost its tail after this reader began: what its cursor stands at, or in, may be another entry now,
+    /// and with the wall clock set back even its position may come a second time. Until cursors carry an epoch that
+    /// is renewed then, such a reader is held to nothing.
+    fn may_be_lost(&self, world: &World, audit: &crate::audit::Audit) -> bool {
+        let set_back = world.set_back_ms.load(Ordering::Relaxed) > 0;
+        audit.last_rolled_back.is_some_and(|at| set_back || at >= self.since)
+    }
+
     fn event(&mut self, world: &World, event: &EventView, name: &str) {
         let audit = world.audit.lock();
         let run = &event.run;
-        if audit.unmade.contains(run) || positions_may_repeat(world, &audit) {
+        if audit.unmade.contains(run) || self.may_be_lost(world, &audit) {
             return;
         }
         let mut lives: Vec<&crate::audit::Truth> = audit.deleted.get(run).into_iter().flatten().collect();
@@ -70,6 +72,8 @@ impl Seen {
             Some((_, next)) => *next,
             // It began after we did: its first event comes first.
             None if truth.since > self.since => 0,
+            // It tells its kind and no more: which one it is cannot be said.
+            None if event.deleted => return,
             None => truth.state.log.iter().position(|e| is(event, e, truth)).unwrap_or(usize::MAX),
         };
         match truth.state.log.get(next) {
@@ -86,7 +90,7 @@ impl Seen {
     /// Everything since the beginning must have been told.
     pub(crate) fn complete(&self, world: &World, name: &str) {
         let audit = world.audit.lock();
-        if positions_may_repeat(world, &audit) {
+        if self.may_be_lost(world, &audit) {
             return;
         }
         for (run, truth) in &audit.runs {

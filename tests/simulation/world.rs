@@ -34,6 +34,7 @@ pub(crate) struct SimClock {
     start: Instant,
     offset: AtomicI64,
     highest: AtomicI64,
+    stepped: Mutex<Option<Instant>>,
 }
 
 impl Clock for SimClock {
@@ -47,6 +48,12 @@ impl SimClock {
     pub(crate) fn step(&self, by_ms: i64) {
         self.highest.fetch_max(self.now().0, Ordering::Relaxed);
         self.offset.fetch_add(by_ms * 1_000, Ordering::Relaxed);
+        *self.stepped.lock() = Some(Instant::now());
+    }
+
+    /// When it was set last.
+    pub(crate) fn last_step(&self) -> Option<Instant> {
+        *self.stepped.lock()
     }
 
     /// The latest time it ever showed.
@@ -117,7 +124,12 @@ impl World {
             }
         };
         let start = Instant::now();
-        let clock = Arc::new(SimClock { start, offset: AtomicI64::new(0), highest: AtomicI64::new(0) });
+        let clock = Arc::new(SimClock {
+            start,
+            offset: AtomicI64::new(0),
+            highest: AtomicI64::new(0),
+            stepped: Mutex::new(None),
+        });
         let (partitions, bound) = (profile.partitions, profile.stream_bound);
         let memory = MemoryStore::with_stream_bound(Arc::clone(&clock) as Arc<dyn Clock>, partitions, bound);
         let servers = (0..profile.servers)

@@ -33,13 +33,14 @@ fn elapsed(since: Instant) -> Span {
 }
 
 impl StoreClock {
-    /// Clocks of a store with this many partitions, first read `now`.
-    pub(crate) fn new(partitions: u16, now: Timestamp) -> Self {
+    /// Clocks of a store with this many partitions, to be ticked at once; the first tick was asked for at `asked`
+    /// and showed `now`.
+    pub(crate) fn new(partitions: u16, now: Timestamp, asked: Instant) -> Self {
         let at = Instant::now();
         Self {
             wall: RwLock::new((now, at)),
             leases: (0..partitions)
-                .map(|_| RwLock::new(Lease { time: LeaseTime::default(), asked: at, answered: at }))
+                .map(|_| RwLock::new(Lease { time: LeaseTime::default(), asked, answered: asked }))
                 .collect(),
         }
     }
@@ -91,8 +92,17 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test(start_paused = true)]
+    async fn the_first_tick_counts_though_it_was_asked_for_before_the_clock_was_made() {
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_millis(3)).await;
+        let c = StoreClock::new(1, Timestamp(5), asked);
+        assert!(!c.ticked(Partition(0), asked, Timestamp(5), LeaseTime::from_millis(40)));
+        assert_eq!(c.lease_now(Partition(0)), LeaseTime::from_millis(40));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lease_clock_that_goes_back_is_noticed_once() {
-        let c = StoreClock::new(1, Timestamp(5));
+        let c = StoreClock::new(1, Timestamp(5), Instant::now());
         let ticked = |ms| c.ticked(Partition(0), Instant::now(), Timestamp(5), LeaseTime::from_millis(ms));
         assert!(!ticked(40));
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -103,7 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn answers_that_overtake_each_other_are_no_way_back() {
-        let c = StoreClock::new(1, Timestamp(5));
+        let c = StoreClock::new(1, Timestamp(5), Instant::now());
         let ticked = |asked, ms| c.ticked(Partition(0), asked, Timestamp(5), LeaseTime::from_millis(ms));
         let first = Instant::now();
         tokio::time::advance(Duration::from_millis(5)).await;
@@ -117,7 +127,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn wall_time_runs_on_and_a_lease_clock_stands_still_in_a_stall() {
-        let c = StoreClock::new(2, Timestamp(5));
+        let c = StoreClock::new(2, Timestamp(5), Instant::now());
         c.ticked(Partition(1), Instant::now(), Timestamp::from_millis(1_000), LeaseTime::from_millis(40));
         assert!(c.is_fresh(Partition(1)));
         tokio::time::advance(Duration::from_millis(500)).await;

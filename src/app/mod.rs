@@ -60,7 +60,7 @@ impl App {
         let asked = tokio::time::Instant::now();
         let first = store.tick(&partitions, 1).await.map_err(store_error)?;
         let now = first.first().map(|t| t.now).unwrap_or_default();
-        let clock = StoreClock::new(layout.partitions, now);
+        let clock = StoreClock::new(layout.partitions, now, asked);
         for (p, t) in partitions.iter().zip(&first) {
             clock.ticked(*p, asked, t.now, t.lease_now);
         }

@@ -21,6 +21,9 @@ const DUE_MAX: u32 = 256;
 /// Between two looks, however many alarms there are.
 const GAP: Duration = Duration::from_millis(5);
 
+/// What comes later than this needs no alarm.
+const SOON: Duration = Duration::from_secs(2);
+
 /// The earliest wake-up that lanes of this server have committed: a retry after 20 ms must not wait for the next
 /// beat. A hint like any other; who made the wake-up may be gone when it is due, and then the beat finds it.
 #[derive(Debug, Default)]
@@ -30,10 +33,14 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// A run has to be looked at by `at`.
+    /// A run has to be looked at by `at`. Only what comes soon is worth an alarm; the rest is found by the beat of
+    /// whichever server is first, so that no run is always looked at by the same one.
     pub(crate) fn no_later(&self, at: Timestamp, clock: &StoreClock) {
         // A look that comes a moment early would find nothing due.
         let wait = at.since(clock.now()).to_std() + Duration::from_millis(1);
+        if wait > SOON {
+            return;
+        }
         let at = Instant::now() + wait;
         let mut earliest = self.at.lock();
         if earliest.is_none_or(|e| at < e) {

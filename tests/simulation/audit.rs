@@ -564,7 +564,7 @@ impl Audit {
     pub(crate) fn may_be_gone(&self, token: &str) -> bool {
         let Some(token) = TaskToken::decode(token) else { return true };
         let known = self.runs.get(&token.run).is_some_and(|t| !t.rolled);
-        !known || self.deleted.contains_key(&token.run)
+        !known || self.deleted.contains_key(&token.run) || self.unmade.contains(&token.run)
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Worker {
     inbound: Instant,
     outbound: Instant,
     heard: Instant,
+    /// When the server was last heard before this stream.
+    parted: Instant,
     beat: Instant,
     frozen_until: Instant,
     /// Told to go away, or drained: no work may come.
@@ -145,6 +147,7 @@ impl Worker {
             inbound: now,
             outbound: now,
             heard: now,
+            parted: now,
             beat: now,
             frozen_until: now,
             closed_for_work: false,
@@ -268,6 +271,7 @@ impl Worker {
             self.named.len()
         ));
         let now = Instant::now();
+        self.parted = self.heard;
         (self.inbound, self.outbound, self.heard) = (now, now, now);
         self.closed_for_work = false;
         self.leaves_at = None;
@@ -428,7 +432,28 @@ impl Worker {
         Ok(())
     }
 
+    /// A worker that was away for a moment only, from servers that had no trouble, has its session still.
+    fn must_be_known(&self) -> bool {
+        let steady = Duration::from_secs(20);
+        let calm = |at: Instant| Instant::now().checked_duration_since(at).is_some_and(|t| t > steady);
+        let lost = self.world.audit.lock().last_rolled_back.is_some_and(|at| !calm(at));
+        self.parted.elapsed() < Duration::from_secs(5)
+            && calm(self.frozen_until)
+            && !lost
+            && self.world.servers.iter().all(|s| calm(s.link.last_trouble()))
+    }
+
     fn welcomed(&mut self, welcome: Welcome) {
+        if let Some(session) = self.session.as_ref().filter(|s| **s != welcome.session)
+            && self.must_be_known()
+        {
+            let what = format_args!(
+                "{} was away for {:?} and is not known as {session}",
+                self.label,
+                self.parted.elapsed()
+            );
+            self.world.violation(what.to_string());
+        }
         self.session = Some(welcome.session);
         self.grants();
         for token in std::mem::take(&mut self.named) {

@@ -218,7 +218,7 @@ pub(crate) async fn run_feed(
     id: &RunId,
     cursor: Option<&str>,
 ) -> Result<RunFeed, AppError> {
-    let watch = hub::watch_run(inner, id);
+    let watch = hub::watch_run(inner, id, hub::Until::Changed);
     let state = super::runs::read(inner, id).await?.ok_or_else(|| no_run(id))?;
     let tag = run_tag(id, state.created_at.0);
     let mut queue = VecDeque::new();

@@ -27,6 +27,19 @@ const PAGE: u32 = 256;
 const OVERTAKEN: Duration = Duration::from_secs(1);
 /// Rendered entries that a subscriber may be behind before it reads the store for itself.
 const BEHIND: usize = 1_024;
+/// The tail is read again no sooner: what happens meanwhile comes along with the next reading, so that a busy
+/// store is not asked once per commit. While only runs are watched it tells of other servers' commits alone.
+const PACE: Duration = Duration::from_millis(2);
+const PACE_OF_WATCHERS: Duration = Duration::from_millis(20);
+
+/// What a watcher of a run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Until {
+    /// Any event of it.
+    Changed,
+    /// Its end.
+    Ended,
+}
 
 /// One entry of the event streams, rendered.
 #[derive(Debug)]
@@ -48,7 +61,7 @@ pub(crate) enum Live {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Hub {
-    runs: Mutex<BTreeMap<RunId, watch::Sender<()>>>,
+    runs: Mutex<BTreeMap<(RunId, Until), watch::Sender<()>>>,
     watching: AtomicUsize,
     live: broadcast::Sender<Live>,
     wanted: Notify,
@@ -65,12 +78,12 @@ pub(crate) struct Hub {
 #[derive(Debug)]
 pub(crate) struct RunWatch {
     inner: Arc<Inner>,
-    run: RunId,
+    key: (RunId, Until),
     changed: watch::Receiver<()>,
 }
 
 impl RunWatch {
-    /// Waits until the run may have changed since the last call, or [`POLL`] has passed. Cancel safe.
+    /// Waits until what is waited for may have happened since the last call, or [`POLL`] has passed. Cancel safe.
     pub(crate) async fn changed(&mut self) {
         drop(tokio::time::timeout(POLL, self.changed.changed()).await);
     }
@@ -82,8 +95,8 @@ impl Drop for RunWatch {
         hub.watching.fetch_sub(1, Ordering::AcqRel);
         let mut runs = hub.runs.lock();
         // This receiver is still counted.
-        if runs.get(&self.run).is_some_and(|s| s.receiver_count() <= 1) {
-            runs.remove(&self.run);
+        if runs.get(&self.key).is_some_and(|s| s.receiver_count() <= 1) {
+            runs.remove(&self.key);
         }
     }
 }
@@ -112,10 +125,19 @@ impl Hub {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// A run may have changed.
-    pub(crate) fn touched(&self, run: &RunId) {
-        if self.watching.load(Ordering::Acquire) > 0
-            && let Some(sender) = self.runs.lock().get(run)
+    /// A run has new events.
+    pub(crate) fn touched(&self, note: &EventNote) {
+        if self.watching.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let runs = self.runs.lock();
+        let mut key = (note.run.clone(), Until::Changed);
+        if let Some(sender) = runs.get(&key) {
+            sender.send_replace(());
+        }
+        key.1 = Until::Ended;
+        if note.kinds.iter().any(|k| k.ends_run())
+            && let Some(sender) = runs.get(&key)
         {
             sender.send_replace(());
         }
@@ -137,12 +159,13 @@ impl Hub {
 }
 
 /// Begins to watch a run. What happens after this call is not missed.
-pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId) -> RunWatch {
+pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId, until: Until) -> RunWatch {
     let hub = &inner.hub;
-    let changed = hub.runs.lock().entry(run.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
+    let key = (run.clone(), until);
+    let changed = hub.runs.lock().entry(key.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
     hub.watching.fetch_add(1, Ordering::AcqRel);
     hub.wanted.notify_one();
-    RunWatch { inner: Arc::clone(inner), run: run.clone(), changed }
+    RunWatch { inner: Arc::clone(inner), key, changed }
 }
 
 /// Subscribes to the rendered tail. When this returns, every later entry comes.
@@ -227,12 +250,13 @@ async fn tail(inner: &Inner) {
                 }
             }
             read = Instant::now();
+            let told = !entries.is_empty();
             for entry in &entries {
                 if let Some(slot) = after.get_mut(usize::from(entry.partition.0)) {
                     slot.1 = entry.position;
                 }
                 for note in EventNote::decode_all(&entry.notes).unwrap_or_default() {
-                    hub.touched(&note.run);
+                    hub.touched(&note);
                 }
             }
             if hub.live.receiver_count() > 0 && !entries.is_empty() {
@@ -240,6 +264,10 @@ async fn tail(inner: &Inner) {
                 for r in rendered {
                     drop(hub.live.send(Live::Entry(Arc::new(r))));
                 }
+            }
+            if told {
+                let pace = if hub.live.receiver_count() > 0 { PACE } else { PACE_OF_WATCHERS };
+                tokio::time::sleep_until(read + pace).await;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Use cases on runs.
 
 use super::error::{no_run, refusal, stopping, store_error, too_slow};
-use super::hub::watch_run;
+use super::hub::{Until, watch_run};
 use super::inner::Inner;
 use super::lane::envelope::{Answer, Ask, Envelope, Reply};
 use super::render;
@@ -152,7 +152,7 @@ impl App {
             return render::run(&self.inner, &state).await;
         };
         let until = Instant::now() + wait.min(WAIT_MAX).to_std();
-        let mut watch = watch_run(&self.inner, id);
+        let mut watch = watch_run(&self.inner, id, Until::Ended);
         loop {
             let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
             if state.status.is_terminal() || Instant::now() >= until || self.inner.draining.is_cancelled() {

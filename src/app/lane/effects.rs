@@ -45,7 +45,7 @@ impl Lane {
                 self.inner.alarm.no_later(at, &self.inner.clock);
             }
             if let Some(note) = &decision.write.event {
-                self.inner.hub.touched(&note.run);
+                self.inner.hub.touched(note);
             }
             if wants_state {
                 state = decision.state.clone().map(Box::new);

@@ -105,8 +105,9 @@ fn task_path(plan: &Plan, task: u32) -> Option<TaskPath> {
 }
 
 fn task_type(plan: &Plan, task: u32) -> Option<TaskType> {
-    plan.tasks.get(task as usize).map(|t| match &t.kind {
-        TaskKind::Worker(task_type) => task_type.clone(),
+    plan.tasks.get(task as usize).and_then(|t| match &t.kind {
+        TaskKind::Worker(task_type) => Some(task_type.clone()),
+        _ => None,
     })
 }
 

@@ -311,9 +311,10 @@ async fn adopt(
             let task_type = match (&answer.state, held) {
                 (Some(state), true) => {
                     let plan = inner.plans.get(&state.workflow, state.version).await?;
-                    plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).map(|t| {
+                    plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).and_then(|t| {
                         match &t.kind {
-                            crate::model::plan::TaskKind::Worker(t) => t.clone(),
+                            crate::model::plan::TaskKind::Worker(t) => Some(t.clone()),
+                            _ => None,
                         }
                     })
                 }

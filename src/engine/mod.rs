@@ -147,9 +147,8 @@ fn has_expressions(plan: &Plan) -> bool {
 
 /// The queue that feeds a task.
 fn task_type(task: &TaskPlan) -> &TaskType {
-    match &task.kind {
-        TaskKind::Worker(task_type) => task_type,
-    }
+    let TaskKind::Worker(task_type) = &task.kind else { unreachable!("only workers' tasks are queued") };
+    task_type
 }
 
 impl<'a> Txn<'a> {

@@ -3,7 +3,7 @@
 use super::Payloads;
 use super::payload::{self, keep};
 use super::step::{Words, clip};
-use crate::model::expr::{Root, Scope, TaskFacts, Template};
+use crate::model::expr::{LoopFacts, Root, Scope, TaskFacts, Template};
 use crate::model::payload::{Field, INLINE_MAX, PAYLOAD_MAX, Payload};
 use crate::model::plan::{Plan, TaskPlan};
 use crate::model::run::{RunState, TaskPhase};
@@ -34,7 +34,13 @@ fn payload_of<'s>(state: &'s RunState, root: &Root) -> Option<&'s Payload> {
             | TaskPhase::Cancelled
             | TaskPhase::TimedOut { .. } => None,
         },
-        Root::Facts(_) | Root::Run => None,
+        Root::Facts(_)
+        | Root::Run
+        | Root::Item
+        | Root::Index
+        | Root::LoopIndex
+        | Root::LoopOutput
+        | Root::LoopPrevious => None,
     }
 }
 
@@ -54,7 +60,7 @@ impl<'a> Facts<'a> {
             match (payload::resolve(payload, written, source), root) {
                 (Ok(json), Root::Input) => facts.input = json,
                 (Ok(json), Root::Output(i)) => facts.outputs.push((*i, json)),
-                (Ok(_), Root::Facts(_) | Root::Run) => {}
+                (Ok(_), _) => {}
                 (Err(field), _) => {
                     missing.insert(field);
                 }
@@ -68,7 +74,7 @@ impl<'a> Facts<'a> {
         match root {
             Root::Input => Some(&self.input),
             Root::Output(i) => self.outputs.iter().find(|(o, _)| o == i).map(|(_, json)| json),
-            Root::Facts(_) | Root::Run => None,
+            _ => None,
         }
     }
 }
@@ -96,6 +102,14 @@ impl Scope for Facts<'_> {
             | TaskPhase::Cancelled => None,
         };
         TaskFacts { status: task.phase.name(), output, error }
+    }
+
+    fn item(&self) -> (&[u8], u32) {
+        (b"null", 0)
+    }
+
+    fn iteration(&self) -> LoopFacts<'_> {
+        LoopFacts { index: 0, output: b"null", previous: b"null" }
     }
 
     fn run(&self) -> Bytes {

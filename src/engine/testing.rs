@@ -8,7 +8,7 @@ use crate::model::ids::{
     Nonce, Partition, Prefix, RunId, SessionId, TaskId, TaskPath, TaskType, WorkflowName,
 };
 use crate::model::payload::Field;
-use crate::model::plan::{Plan, RetryPolicy, TaskKind, TaskPlan, Timeouts, When};
+use crate::model::plan::{Plan, RetryPolicy, Role, TaskKind, TaskPlan, Timeouts, When};
 use crate::model::run::{Holder, Lease, RunState, TaskPhase};
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use bytes::Bytes;
@@ -22,6 +22,11 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
         .map(|(i, needs)| TaskPlan {
             id: TaskId::new(&format!("t{i}")).unwrap(),
             kind: TaskKind::Worker(TaskType::new("work").unwrap()),
+            role: Role::Task,
+            parent: None,
+            for_each: None,
+            repeat: None,
+            compensate: None,
             needs: needs.to_vec(),
             dependents: Vec::new(),
             when: When::Success,
@@ -42,6 +47,8 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
     Plan {
         name: WorkflowName::new("flow").unwrap(),
         description: None,
+        body: 0..tasks.len() as u32,
+        finally: None,
         tasks,
         output: None,
         timeout: None,

@@ -5,6 +5,7 @@ use super::expr::Template;
 use super::ids::{TaskId, TaskType, WorkflowName};
 use super::time::Span;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// A workflow, ready to run.
 #[derive(Debug)]
@@ -13,8 +14,13 @@ pub struct Plan {
     pub name: WorkflowName,
     /// For people.
     pub description: Option<String>,
-    /// In document order; an index into this is a task's number everywhere.
+    /// Every task of the document; an index into this is a task's number everywhere. The tasks of one body (of the
+    /// run, of a group, of `finally`) stand together in document order, the run's own first.
     pub tasks: Vec<TaskPlan>,
+    /// The run's own tasks: `0..n`.
+    pub body: Range<u32>,
+    /// The group of what is done last: index of a task of kind `Group` with the id `finally`.
+    pub finally: Option<u32>,
     /// The run's output; none is null.
     pub output: Option<Template>,
     /// The run's own timeout.
@@ -32,35 +38,58 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The index of a task by its id.
+    /// The index of a task by its id, wherever it stands; `finally` names the group of that name. Compensations
+    /// have no id of their own.
     pub fn index_of(&self, id: &str) -> Option<u32> {
-        self.tasks.iter().position(|t| t.id.as_str() == id).map(|i| i as u32)
+        let named = |t: &TaskPlan| t.id.as_str() == id && t.role != Role::Compensation;
+        self.tasks.iter().position(named).map(|i| i as u32)
     }
 }
 
-/// A task, ready to run.
+/// What a task is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It is one of the tasks of a body.
+    Task,
+    /// It undoes the task it stands in; its id is `compensate`.
+    Compensation,
+    /// It is the group of what is done last; its id is `finally`.
+    Finally,
+}
+
+/// A task, ready to run. Nesting on one task: item (`for_each`) > iteration (`repeat`) > attempt.
 #[derive(Debug)]
 pub struct TaskPlan {
-    /// Its id.
+    /// Its id: unique in the document, but for compensations.
     pub id: TaskId,
+    /// What it is there for.
+    pub role: Role,
+    /// The group it stands in (for a compensation: the task it undoes); none for the run's own and `finally`.
+    pub parent: Option<u32>,
     /// What it does.
     pub kind: TaskKind,
-    /// Indexes of the tasks it waits for.
+    /// Indexes of the tasks it waits for, all of its body.
     pub needs: Vec<u32>,
     /// Indexes of the tasks that wait for it.
     pub dependents: Vec<u32>,
     /// Under which outcome of its needs it runs.
     pub when: When,
-    /// A condition looked at after `when`.
+    /// A condition looked at after `when`, once, before any item.
     pub condition: Option<Template>,
-    /// Its input; none is `{}`-less null.
+    /// Its input; none is null. Of kinds `Worker`, `WorkerOf` and `Workflow`.
     pub input: Option<Template>,
-    /// For attempts that fail.
+    /// Runs it once for each item of a list.
+    pub for_each: Option<ForEach>,
+    /// Runs it again and again.
+    pub repeat: Option<Repeat>,
+    /// For attempts that fail. Of kinds `Worker`, `WorkerOf` and `Workflow`; one attempt for all others.
     pub retry: RetryPolicy,
-    /// Time limits.
+    /// Time limits of each item and iteration.
     pub timeout: Timeouts,
     /// Whether a failure of this task goes on as if completed.
     pub continue_on_error: bool,
+    /// The task that undoes this one once it has completed.
+    pub compensate: Option<u32>,
     /// Added to the run's priority.
     pub priority: i32,
     /// For people.
@@ -68,10 +97,106 @@ pub struct TaskPlan {
 }
 
 /// What a task does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum TaskKind {
     /// A worker that serves this type does it.
     Worker(TaskType),
+    /// A worker does it; the type is chosen when the task starts.
+    WorkerOf(Template),
+    /// A run of another workflow does it.
+    Workflow(Child),
+    /// The tasks in it do it.
+    Group(Group),
+    /// It waits.
+    Wait(Wait),
+    /// It is this value at once.
+    Set(Template),
+    /// It fails its scope at once.
+    Fail {
+        /// The error's code, text.
+        code: Template,
+        /// For people, text.
+        message: Template,
+    },
+    /// It ends the run completed.
+    Finish {
+        /// The run's output in place of that of the document; none: that of the document.
+        output: Option<Template>,
+    },
+}
+
+/// Tasks in a task.
+#[derive(Debug)]
+pub struct Group {
+    /// Their indexes.
+    pub body: Range<u32>,
+    /// What it comes to; none is its tasks' outputs by id.
+    pub output: Option<Template>,
+    /// As [`Plan::fail_fast`], for this group.
+    pub fail_fast: bool,
+}
+
+/// A run of another workflow.
+#[derive(Debug)]
+pub struct Child {
+    /// Name of the workflow, text.
+    pub workflow: Template,
+    /// Its version; none is the newest when the child starts.
+    pub version: Option<u32>,
+    /// The task is completed once the child has started, with `{"run": id}`.
+    pub detach: bool,
+}
+
+/// What a task waits for.
+#[derive(Debug)]
+pub enum Wait {
+    /// A length of time: text as in documents, or whole milliseconds as a number.
+    For(Template),
+    /// An instant: RFC 3339.
+    Until(Template),
+    /// A signal of this name, text.
+    Signal(Template),
+}
+
+/// One task for each item of a list.
+#[derive(Debug)]
+pub struct ForEach {
+    /// The list.
+    pub items: Template,
+    /// Most items at once; none is all.
+    pub max_parallel: Option<u32>,
+    /// How many items may fail.
+    pub tolerate: Tolerate,
+}
+
+/// How many items of a list may fail before the task fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tolerate {
+    /// So many.
+    Count(u32),
+    /// So many of a hundred, 0 to 100; a part of an item is none.
+    Percent(u32),
+}
+
+impl Tolerate {
+    /// How many of `items` may fail.
+    pub fn of(self, items: u32) -> u32 {
+        match self {
+            Self::Count(n) => n,
+            Self::Percent(p) => (u64::from(items) * u64::from(p) / 100) as u32,
+        }
+    }
+}
+
+/// A task again and again.
+#[derive(Debug)]
+pub struct Repeat {
+    /// Looked at after each iteration: whether there is another; none: always.
+    pub condition: Option<Template>,
+    /// Most iterations, at least 1. With a condition that still holds then, the task fails.
+    pub max: u32,
+    /// Between the end of one and the start of the next, as [`Wait::For`]; none is at once.
+    pub delay: Option<Template>,
 }
 
 /// Under which outcome of its needs a task runs.

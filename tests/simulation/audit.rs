@@ -58,9 +58,8 @@ pub(crate) struct Audit {
 }
 
 fn type_of(plan: &Plan, task: usize) -> &TaskType {
-    match &plan.tasks[task].kind {
-        TaskKind::Worker(task_type) => task_type,
-    }
+    let TaskKind::Worker(task_type) = &plan.tasks[task].kind else { panic!("task {task} is no worker's") };
+    task_type
 }
 
 fn decode(bytes: &Bytes) -> std::result::Result<(Prefix, RunState), String> {

@@ -10,7 +10,7 @@ use super::task::Draft;
 use crate::model::error::Fault;
 use crate::model::expr::{InputSchema, Template};
 use crate::model::ids::{TaskId, WorkflowName};
-use crate::model::plan::{Plan, TaskKind, TaskPlan};
+use crate::model::plan::{Plan, Role, TaskKind, TaskPlan};
 use crate::model::time::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,6 +108,11 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     {
         tasks.push(TaskPlan {
             id: draft.id,
+            role: Role::Task,
+            parent: None,
+            for_each: None,
+            repeat: None,
+            compensate: None,
             kind: TaskKind::Worker(draft.task_type?),
             needs,
             dependents,
@@ -125,6 +130,8 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     let plan = Plan {
         name: name.clone(),
         description: description.map(str::to_owned),
+        body: 0..tasks.len() as u32,
+        finally: None,
         tasks,
         output,
         timeout,

@@ -86,7 +86,7 @@ fn a_whole_document_becomes_a_plan() {
     assert_eq!(plan.tasks.iter().map(|t| t.id.as_str()).collect::<Vec<_>>(), ["reserve", "charge", "ship"]);
     assert_eq!(plan.tasks[2].needs, [0, 1]);
     assert_eq!(plan.tasks[0].dependents, [1, 2]);
-    assert_eq!(plan.tasks[1].kind, TaskKind::Worker("charge-card".parse().unwrap()));
+    assert!(matches!(&plan.tasks[1].kind, TaskKind::Worker(t) if t.as_str() == "charge-card"));
     assert_eq!(
         plan.tasks[1].retry,
         RetryPolicy {

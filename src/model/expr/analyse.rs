@@ -334,7 +334,13 @@ impl<'s> Rewriter<'_, 's> {
         };
         let mut shown = match root {
             Root::Output(_) | Root::Facts(_) => String::new(),
-            Root::Input | Root::Run => name.to_owned(),
+            Root::Input
+            | Root::Run
+            | Root::Item
+            | Root::Index
+            | Root::LoopIndex
+            | Root::LoopOutput
+            | Root::LoopPrevious => name.to_owned(),
         };
         if shown.is_empty() {
             let (written, _) = self.steps(at + 1);

@@ -159,6 +159,11 @@ fn text<'s>(root: &Root, scope: &'s dyn Scope) -> Text<'s> {
         Root::Input => or_null(scope.input()),
         Root::Output(task) => or_null(scope.task(*task).output),
         Root::Run => Text::Owned(scope.run()),
+        Root::Item => or_null(scope.item().0),
+        Root::Index => Text::Owned(scope.item().1.to_string().into()),
+        Root::LoopIndex => Text::Owned(scope.iteration().index.to_string().into()),
+        Root::LoopOutput => or_null(scope.iteration().output),
+        Root::LoopPrevious => or_null(scope.iteration().previous),
         Root::Facts(task) => {
             let facts = scope.task(*task);
             let mut out = b"{\"status\":".to_vec();

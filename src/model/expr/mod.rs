@@ -44,8 +44,24 @@ pub trait Scope {
     fn input(&self) -> &[u8];
     /// A task upstream, by its index in the plan.
     fn task(&self, index: u32) -> TaskFacts<'_>;
-    /// `run.*` as a JSON object: id, workflow, version, try, created_at, tags, priority.
+    /// `run.*` as a JSON object: id, workflow, version, try, created_at, tags, priority; in `finally` also status
+    /// and error.
     fn run(&self) -> Bytes;
+    /// The item of the nearest `for_each` around, as JSON text; its index.
+    fn item(&self) -> (&[u8], u32);
+    /// The nearest `repeat` around: `loop.index`, and `loop.output` and `loop.previous` as JSON text.
+    fn iteration(&self) -> LoopFacts<'_>;
+}
+
+/// What an expression sees of a `repeat`.
+#[derive(Debug, Clone, Copy)]
+pub struct LoopFacts<'a> {
+    /// From 0.
+    pub index: u32,
+    /// Output of the iteration that has just ended; null elsewhere than in `while` and `delay`.
+    pub output: &'a [u8],
+    /// Output of the iteration before; null in the first.
+    pub previous: &'a [u8],
 }
 
 /// What an expression sees of a task.
@@ -70,6 +86,16 @@ pub enum Root {
     Facts(u32),
     /// `run.*`; needs no payload.
     Run,
+    /// The item of the nearest `for_each` around.
+    Item,
+    /// Its index.
+    Index,
+    /// `loop.index`.
+    LoopIndex,
+    /// `loop.output`.
+    LoopOutput,
+    /// `loop.previous`.
+    LoopPrevious,
 }
 
 /// Why a template could not be rendered: ends the task, unretried.

@@ -63,14 +63,17 @@ impl Template {
         &self.roots
     }
 
-    /// If the whole template is one plain path into a payload (the run's input or a task's output): its root and
+    /// If the whole template is one plain path into a payload (all roots but facts and numbers): its root and
     /// the steps behind it, as [`json::walk`] takes them.
     pub fn as_path(&self) -> Option<(Root, &[String])> {
         match &self.pieces[..] {
             [Piece::Value { what: Compiled::Path(lookup), .. }] => {
                 let path = self.lookups.path(*lookup);
-                matches!(path.root, Root::Input | Root::Output(_))
-                    .then(|| (path.root.clone(), &path.steps[..]))
+                matches!(
+                    path.root,
+                    Root::Input | Root::Output(_) | Root::Item | Root::LoopOutput | Root::LoopPrevious
+                )
+                .then(|| (path.root.clone(), &path.steps[..]))
             }
             _ => None,
         }

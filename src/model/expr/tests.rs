@@ -39,6 +39,12 @@ impl Scope for World {
             },
         }
     }
+    fn item(&self) -> (&[u8], u32) {
+        (br#"{"sku":"a-1","n":1.0}"#, 3)
+    }
+    fn iteration(&self) -> super::LoopFacts<'_> {
+        super::LoopFacts { index: 2, output: br#"{"done":false}"#, previous: br"[9007199254740993]" }
+    }
     fn run(&self) -> Bytes {
         Bytes::from_static(br#"{"id":"r-1","workflow":"order","version":3,"try":1,"created_at":"2026-11-30T18:31:59.000123Z","tags":{"team":"x"},"priority":-5}"#)
     }

@@ -33,6 +33,7 @@ fn start(id: &str) -> StartRequest {
         version: None,
         id: Some(RunId::new(id).unwrap()),
         input: Bytes::from_static(br#"{"n": 9007199254740993}"#),
+        start_at: None,
         tags: std::collections::BTreeMap::new(),
         priority: None,
         reject_existing: false,

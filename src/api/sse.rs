@@ -222,6 +222,7 @@ mod tests {
             delivery: None,
             worker: None,
             output: None,
+            signal: None,
             error: None,
         }
     }

@@ -86,7 +86,11 @@ pub(crate) fn refusal(refusal: &Refusal, id: &RunId) -> AppError {
         Refusal::IdTaken => ErrorCode::RunIdTaken,
         Refusal::Stale => ErrorCode::StaleToken,
         Refusal::Unknown => return unknown_token(),
-        Refusal::Ended(_) => ErrorCode::RunEnded,
+        Refusal::Ended(_) | Refusal::Ending(_) => ErrorCode::RunEnded,
+        Refusal::NothingToRetry => ErrorCode::NothingToRetry,
+        Refusal::TaskEnded(_) | Refusal::TaskRunning => ErrorCode::TaskNotOpen,
+        Refusal::NoTask => ErrorCode::TaskNotFound,
+        Refusal::TooManySignals(_) => ErrorCode::TooLarge,
         Refusal::NotEnded(_) => ErrorCode::RunNotEnded,
     };
     AppError::new(code, format!("run {id:?}: {refusal}"))

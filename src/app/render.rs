@@ -9,10 +9,10 @@ use crate::engine::history;
 use crate::events::run_tag;
 use crate::model::commit::EventNote;
 use crate::model::event::{EventKind, LogEntry};
-use crate::model::ids::{Partition, Prefix, RunId, TaskPath, TaskType};
+use crate::model::ids::{Partition, Prefix, RunId, TaskPath};
 use crate::model::payload::{Field, Payload};
-use crate::model::plan::{Plan, TaskKind};
-use crate::model::run::{RunState, TaskPhase, TaskState};
+use crate::model::plan::Plan;
+use crate::model::run::{RunState, RunStatus, Signal, TaskPhase, TaskState};
 use crate::model::time::Timestamp;
 use crate::model::{json, record};
 use crate::store::{StoreError, StreamEntry};
@@ -100,25 +100,20 @@ impl Budget<'_> {
     }
 }
 
-fn task_path(plan: &Plan, task: u32) -> Option<TaskPath> {
-    plan.tasks.get(task as usize).map(|t| TaskPath::from(&t.id))
-}
-
-fn task_type(plan: &Plan, task: u32) -> Option<TaskType> {
-    plan.tasks.get(task as usize).and_then(|t| match &t.kind {
-        TaskKind::Worker(task_type) => Some(task_type.clone()),
-        _ => None,
-    })
-}
-
 fn error_view(state: &RunState, plan: &Plan, failure: u32) -> Option<ErrorView> {
     let f = state.failures.get(failure as usize)?;
     Some(ErrorView {
         code: f.code.clone(),
         message: f.message.clone(),
-        task: f.task.and_then(|t| task_path(plan, t)),
+        task: f.task.map(|t| state.path_of(plan, t)),
         attempt: f.attempt,
     })
+}
+
+/// How a run will end, once that is certain and it goes on all the same: handlers, compensation, `finally`.
+fn ending(state: &RunState) -> Option<RunStatus> {
+    let failing = state.error.is_some() && !state.status.is_terminal();
+    state.ending.map(|e| e.status).or(failing.then_some(RunStatus::Failed))
 }
 
 /// A run without its tasks and values, for lists and acknowledgements.
@@ -131,6 +126,8 @@ pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
         status: state.status,
         input: ValueView::default(),
         output: ValueView::default(),
+        ending: ending(state),
+        start_at: state.start_at,
         error: state.error.and_then(|f| error_view(state, plan, f)),
         tags: state.tags.clone(),
         priority: state.priority,
@@ -199,14 +196,13 @@ fn task_views(
 ) -> Page<TaskView> {
     let (mut items, mut next, mut around) = (Vec::with_capacity(tasks.len()), from, 0);
     for task in tasks {
-        if let Some(path) = task_path(plan, next as u32) {
-            let view = task_view(state, plan, next as u32, path, task, budget);
-            around += weight(&view);
-            if around > AROUND_BYTES && !items.is_empty() {
-                break;
-            }
-            items.push(view);
+        let path = state.path_of(plan, next as u32);
+        let view = task_view(state, plan, next as u32, path, task, budget);
+        around += weight(&view);
+        if around > AROUND_BYTES && !items.is_empty() {
+            break;
         }
+        items.push(view);
         next += 1;
     }
     Page { items, next_cursor: (next < state.tasks.len()).then(|| next.to_string()) }
@@ -257,7 +253,7 @@ fn task_view(
         .collect();
     TaskView {
         task: path,
-        task_type: task_type(plan, index),
+        task_type: state.type_of(plan, index).cloned(),
         status: task.phase.name(),
         output,
         error,
@@ -272,7 +268,7 @@ pub(crate) async fn value(
     address: &ValueAddress,
 ) -> Result<Option<Bytes>, AppError> {
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let task = |path: &TaskPath| state.tasks.get(plan.index_of(path.as_str())? as usize);
+    let task = |path: &TaskPath| state.tasks.get(state.find(&plan, path)? as usize);
     let payload = match address {
         ValueAddress::Input => Some(&state.input),
         ValueAddress::Output => Some(&state.output),
@@ -291,6 +287,7 @@ pub(crate) async fn value(
 fn event_output<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Payload> {
     match entry.kind {
         EventKind::RunCompleted => Some(&state.output),
+        EventKind::SignalReceived => signal_of(state, entry).map(|s| &s.payload),
         EventKind::TaskCompleted => match &state.tasks.get(entry.task? as usize)?.phase {
             TaskPhase::Completed { output } => Some(output),
             _ => None,
@@ -301,6 +298,7 @@ fn event_output<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Payload
 
 fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> EventView {
     let of_task = entry.task.is_some();
+    let of_error = entry.error.filter(|_| entry.kind != EventKind::SignalReceived);
     EventView {
         cursor: String::new(),
         kind: entry.kind,
@@ -309,14 +307,21 @@ fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> E
         tags: state.tags.clone(),
         deleted: false,
         workflow: Some((state.workflow.clone(), state.version)),
-        task: entry.task.and_then(|t| task_path(plan, t)),
-        task_type: entry.task.and_then(|t| task_type(plan, t)),
+        task: entry.task.map(|t| state.path_of(plan, t)),
+        task_type: entry.task.and_then(|t| state.type_of(plan, t).cloned()),
         attempt: (of_task && entry.attempt > 0).then_some(entry.attempt),
         delivery: (entry.delivery > 1).then_some(entry.delivery),
         worker: entry.worker.and_then(|w| state.workers.get(w as usize).cloned()),
         output: event_output(state, entry).map(|p| ValueView::Json(text_of(p, at_hand))),
-        error: entry.error.and_then(|f| error_view(state, plan, f)),
+        error: of_error.and_then(|f| error_view(state, plan, f)),
+        signal: signal_of(state, entry).map(|s| s.name.clone()),
     }
+}
+
+/// The signal that an event tells of.
+fn signal_of<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Signal> {
+    let number = entry.error.filter(|_| entry.kind == EventKind::SignalReceived)?;
+    state.signals.get(number as usize)
 }
 
 /// A page of one run's events.
@@ -418,6 +423,7 @@ fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {
         worker: None,
         output: None,
         error: None,
+        signal: None,
     }
 }
 

@@ -7,9 +7,9 @@ use super::lane::envelope::{Answer, Ask, Envelope, Reply};
 use super::render;
 use super::view::{Page, RunFilter, RunView, StartRequest, Started, TaskView, ValueAddress};
 use super::{App, AppError};
-use crate::model::command::{Command, Outcome, Start};
+use crate::model::command::{Action, Command, Outcome, Start};
 use crate::model::error::{ErrorCode, Fault};
-use crate::model::ids::{Partition, RunId};
+use crate::model::ids::{Partition, RunId, TaskPath, TaskType};
 use crate::model::json;
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::RunState;
@@ -21,6 +21,8 @@ use tokio::time::Instant;
 
 /// The longest a call waits for a run to end.
 const WAIT_MAX: Span = Span::secs(60);
+/// JSON null.
+const NULL: Bytes = Bytes::from_static(b"null");
 /// Runs that one list call looks at.
 const LIST_LOOKS: usize = 2_000;
 
@@ -84,6 +86,7 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         input,
         tags: request.tags.clone(),
         priority: request.priority,
+        start_at: request.start_at,
     });
     let answer = ask(inner, &id, command).await?;
     let created = match &answer.outcome {
@@ -261,9 +264,58 @@ impl App {
         Ok(all)
     }
 
-    /// Ends a run as cancelled.
-    pub async fn cancel(&self, id: &RunId, force: bool) -> Result<RunView, AppError> {
-        let answer = ask(&self.inner, id, Command::Cancel { force }).await?;
+    /// Ends a run as cancelled; with `compensate`, what has completed is undone first. `force` skips that and
+    /// `finally`.
+    pub async fn cancel(&self, id: &RunId, compensate: bool, force: bool) -> Result<RunView, AppError> {
+        self.control(id, Command::Cancel { compensate, force }).await
+    }
+
+    /// Starts nothing new in a run until it is resumed.
+    pub async fn pause(&self, id: &RunId) -> Result<RunView, AppError> {
+        self.control(id, Command::Pause).await
+    }
+
+    /// Lets a paused run go on.
+    pub async fn resume(&self, id: &RunId) -> Result<RunView, AppError> {
+        self.control(id, Command::Resume).await
+    }
+
+    /// Sends a run a signal; with an `id` (at most 128 bytes), the same is accepted once. `payload` is JSON text.
+    pub async fn signal(
+        &self,
+        id: &RunId,
+        name: &TaskType,
+        signal: Option<&RunId>,
+        payload: &Bytes,
+    ) -> Result<RunView, AppError> {
+        let payload = checked(payload, "payload")?;
+        let signal = signal.map(ToString::to_string);
+        self.control(id, Command::Signal { name: name.to_string(), id: signal, payload }).await
+    }
+
+    /// Begins an ended run again from what failed.
+    pub async fn retry(&self, id: &RunId) -> Result<RunView, AppError> {
+        self.control(id, Command::Retry).await
+    }
+
+    /// Begins an ended run again from a task, whose input may be given as JSON text.
+    pub async fn rerun(&self, id: &RunId, task: &TaskPath, input: &Bytes) -> Result<RunView, AppError> {
+        let input = if input.is_empty() { None } else { Some(checked(input, "input")?.unwrap_or(NULL)) };
+        self.control(id, Command::Rerun { path: task.clone(), input }).await
+    }
+
+    /// Ends a task of an open run by hand.
+    pub async fn act(&self, id: &RunId, task: &TaskPath, action: Action) -> Result<RunView, AppError> {
+        let action = match action {
+            Action::Complete(json) => Action::Complete(checked(&json, "output")?.unwrap_or(NULL)),
+            Action::Skip | Action::Fail(_) => action,
+        };
+        self.control(id, Command::Act { path: task.clone(), action }).await
+    }
+
+    /// A command that is answered with the run as it stands then.
+    async fn control(&self, id: &RunId, command: Command) -> Result<RunView, AppError> {
+        let answer = ask(&self.inner, id, command).await?;
         answer.outcome.map_err(|r| refusal(&r, id))?;
         match answer.state {
             Some(state) => render::run(&self.inner, &state).await,

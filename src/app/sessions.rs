@@ -311,12 +311,7 @@ async fn adopt(
             let task_type = match (&answer.state, held) {
                 (Some(state), true) => {
                     let plan = inner.plans.get(&state.workflow, state.version).await?;
-                    plan.index_of(path.as_str()).and_then(|i| plan.tasks.get(i as usize)).and_then(|t| {
-                        match &t.kind {
-                            crate::model::plan::TaskKind::Worker(t) => Some(t.clone()),
-                            _ => None,
-                        }
-                    })
+                    state.find(&plan, &path).and_then(|i| state.type_of(&plan, i).cloned())
                 }
                 _ => None,
             };

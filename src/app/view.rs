@@ -55,6 +55,8 @@ pub struct StartRequest {
     pub tags: BTreeMap<String, String>,
     /// −100 to 100.
     pub priority: Option<i32>,
+    /// When it is to begin; none or a past time is at once.
+    pub start_at: Option<Timestamp>,
     /// Refuse if the id exists, even for the same request.
     pub reject_existing: bool,
     /// Answer when the run has ended or this has passed (at most 60 s).
@@ -187,6 +189,10 @@ pub struct RunView {
     pub input: ValueView,
     /// What it ended with (null in lists).
     pub output: ValueView,
+    /// How it will end, while handlers, compensation and `finally` go on.
+    pub ending: Option<RunStatus>,
+    /// When a pending run is to begin.
+    pub start_at: Option<Timestamp>,
     /// The first failure that counted.
     pub error: Option<ErrorView>,
     /// Labels.
@@ -310,6 +316,8 @@ pub struct EventView {
     pub output: Option<ValueView>,
     /// Failure, on `failed`, `retrying`, `timed_out`.
     pub error: Option<ErrorView>,
+    /// Name of the signal, on `signal.received`; what it carries is the output.
+    pub signal: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,26 +1,38 @@
-//! Which task runs when: readiness, joins, skips, fail fast, and the end of the run.
+//! Which task runs when: readiness, joins and skips, and how the end of one task becomes known to the others.
 //!
 //! Each task counts its needs down; the last one to end makes it be looked at, once. All that follows from
 //! one ended task goes through a work list, so a chain of a thousand skips needs no stack.
 
 use super::Stop;
-use super::scope::{self, Facts, Look};
+use super::scope::{View, truth};
 use super::step::{Step, Words};
 use crate::model::event::EventKind;
+use crate::model::nodes::Level;
 use crate::model::payload::{Field, Payload};
-use crate::model::plan::When;
-use crate::model::run::{RunStatus, TaskPhase};
+use crate::model::plan::{Role, When};
+use crate::model::run::{Block, BlockKind, RunStatus, TaskPhase, Waiting};
 use std::collections::{BTreeSet, VecDeque};
 
 /// What has still to follow from what this command changed.
 #[derive(Debug, Default)]
 pub(super) struct Cascade {
-    /// Tasks whose needs are all terminal and that were not looked at yet.
-    look: VecDeque<u32>,
-    /// The first failure of the run has just happened, and nothing else may start.
-    fail_fast: bool,
+    todo: VecDeque<Todo>,
     /// Payloads that have to be at hand first.
-    missing: BTreeSet<Field>,
+    pub(super) missing: BTreeSet<Field>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Todo {
+    /// A task whose needs are all terminal and that was not looked at yet.
+    Look(u32),
+    /// A node that starts without being looked at: an item, an iteration, a compensation, `finally`.
+    Begin(u32),
+    /// A node whose inner nodes have moved on.
+    Advance(u32),
+    /// The first failure of a body (none: the run's) has just happened, and nothing else may start in it.
+    FailFast(Option<u32>),
+    /// The run's own tasks have all ended, or a step of its end has.
+    Conclude,
 }
 
 /// How a task ends.
@@ -79,38 +91,214 @@ fn judge(when: When, has_needs: bool, any_failed: bool, any_completed: bool) -> 
 impl Cascade {
     /// Has a task looked at, if its needs are all terminal by then.
     pub(super) fn look_at(&mut self, i: u32) {
-        self.look.push_back(i);
+        self.todo.push_back(Todo::Look(i));
+    }
+
+    /// Starts a node that nothing has to be asked of first.
+    pub(super) fn begin(&mut self, i: u32) {
+        self.todo.push_back(Todo::Begin(i));
+    }
+
+    /// Lets a node see what has become of those inside it.
+    pub(super) fn advance(&mut self, i: u32) {
+        self.todo.push_back(Todo::Advance(i));
+    }
+
+    /// Lets the run's end begin or go on.
+    pub(super) fn conclude(&mut self) {
+        self.todo.push_back(Todo::Conclude);
     }
 }
 
 impl Step<'_> {
-    /// Ends a task and tells those that need it. A lease that still stands must have been revoked or accepted.
+    /// Ends a task as completed; keeps what would undo it.
+    pub(super) fn complete_task(&mut self, i: u32, output: Payload, cascade: &mut Cascade) {
+        let plan = self.plan;
+        if let Some(undo) = self.plan_of(i).compensate
+            && self.is_undoable(i)
+        {
+            // Its input is evaluated now, and sees the output.
+            self.task_mut(i).phase = TaskPhase::Completed { output: output.clone() };
+            let template = plan.tasks[undo as usize].input.as_ref();
+            let what = || format!("tasks.{}.compensate.input", self.path(i));
+            match self.evaluate(View::of(i), template, what, "input_too_large") {
+                Ok(value) => {
+                    let field = self.field(&format!("u{i}"));
+                    let input = value.into_payload(|| field, &mut self.work.written);
+                    self.work.state.undo.push(crate::model::run::Undo { node: i, input });
+                }
+                Err(halt) => {
+                    let Some(words) = halt.words(cascade) else { return };
+                    let failure = self.add_failure(&words, Some(i));
+                    return self.end_task(i, End::Failed { failure }, cascade);
+                }
+            }
+        }
+        self.end_task(i, End::Completed { output }, cascade);
+    }
+
+    /// Compensation is of a task, or of each item of it; not of all items together, nor of iterations.
+    fn is_undoable(&self, i: u32) -> bool {
+        let state = &self.work.state;
+        let iteration = state.block_of(i).is_some_and(|b| matches!(b.kind, BlockKind::Iteration(_)));
+        !iteration && state.level(self.plan, i) != Level::Map
+    }
+
+    /// Ends a task as failed.
+    pub(super) fn fail_task(&mut self, i: u32, words: &Words, cascade: &mut Cascade) {
+        let failure = self.add_failure(words, Some(i));
+        self.end_task(i, End::Failed { failure }, cascade);
+    }
+
+    /// Ends a task and tells those that need it. A lease that still stands must have been revoked or accepted, and
+    /// nothing inside the task may be open.
     pub(super) fn end_task(&mut self, i: u32, end: End, cascade: &mut Cascade) {
-        let plan = &self.plan.tasks[i as usize];
-        let counts = end.counts(plan.continue_on_error);
-        let (phase, kind, error) = match end {
-            End::Completed { output } => (TaskPhase::Completed { output }, EventKind::TaskCompleted, None),
-            End::Failed { failure } => (TaskPhase::Failed { failure }, EventKind::TaskFailed, Some(failure)),
-            End::TimedOut { failure } => {
-                (TaskPhase::TimedOut { failure }, EventKind::TaskTimedOut, Some(failure))
-            }
-            End::Skipped { counts_as_failed } => {
-                (TaskPhase::Skipped { counts_as_failed }, EventKind::TaskSkipped, None)
-            }
-            End::Cancelled => (TaskPhase::Cancelled, EventKind::TaskCancelled, None),
+        let (kind, mut error) = match &end {
+            End::Completed { .. } => (EventKind::TaskCompleted, None),
+            End::Failed { failure } => (EventKind::TaskFailed, Some(*failure)),
+            End::TimedOut { failure } => (EventKind::TaskTimedOut, Some(*failure)),
+            End::Skipped { .. } => (EventKind::TaskSkipped, None),
+            End::Cancelled => (EventKind::TaskCancelled, None),
         };
+        let block = self.work.state.block_of(i).copied();
+        let inner = block.is_some_and(|b| b.kind != BlockKind::Body);
+        // `on_error` is of the task, not of its items and iterations.
+        let counts = end.counts(!inner && self.plan_of(i).continue_on_error);
+        self.close(i, end, kind, error);
+        if counts == Counts::Failed && kind == EventKind::TaskCancelled && !self.has_failed_around(block) {
+            let words = Words::new("task_cancelled", "the task was cancelled");
+            error = Some(self.add_failure(&words, Some(i)));
+        }
+        match block {
+            None => self.tell_siblings(i, None, counts, error, cascade),
+            Some(b) => match (b.kind, b.owner) {
+                (BlockKind::Body, owner) => self.tell_siblings(i, owner, counts, error, cascade),
+                (BlockKind::Items, Some(owner)) => {
+                    if let TaskPhase::Waiting(Waiting::Items { open, failed, error: first, .. }) =
+                        &mut self.task_mut(owner).phase
+                    {
+                        *open = open.saturating_sub(1);
+                        if counts == Counts::Failed {
+                            *failed = failed.saturating_add(1);
+                            *first = first.or(error);
+                        }
+                        cascade.advance(owner);
+                    }
+                }
+                (BlockKind::Iteration(_), Some(owner)) => cascade.advance(owner),
+                (BlockKind::Compensation, Some(owner)) => match self.undoer(i, owner) {
+                    Some(group) => cascade.advance(group),
+                    None => cascade.conclude(),
+                },
+                (BlockKind::Finally, _) => cascade.conclude(),
+                (BlockKind::Items | BlockKind::Iteration(_) | BlockKind::Compensation, None) => {}
+            },
+        }
+    }
+
+    /// What a task that has ended is to those that need it: whether it counts as failed, as completed.
+    pub(super) fn counts_of(&self, i: u32) -> (bool, bool) {
+        let end = match &self.task(i).phase {
+            TaskPhase::Completed { output } => End::Completed { output: output.clone() },
+            TaskPhase::Failed { failure } => End::Failed { failure: *failure },
+            TaskPhase::TimedOut { failure } => End::TimedOut { failure: *failure },
+            TaskPhase::Skipped { counts_as_failed } => End::Skipped { counts_as_failed: *counts_as_failed },
+            TaskPhase::Cancelled => End::Cancelled,
+            TaskPhase::Pending { .. }
+            | TaskPhase::Queued { .. }
+            | TaskPhase::Running { .. }
+            | TaskPhase::Retrying { .. }
+            | TaskPhase::Waiting(_) => return (false, false),
+        };
+        let counts = end.counts(self.plan_of(i).continue_on_error);
+        (counts == Counts::Failed, counts == Counts::Completed)
+    }
+
+    /// Whether what a block belongs to has a failure already.
+    fn has_failed_around(&self, block: Option<Block>) -> bool {
+        let Some(block) = block else { return self.work.state.error.is_some() };
+        match block.owner.map(|owner| &self.task(owner).phase) {
+            Some(TaskPhase::Waiting(Waiting::Body { error, .. } | Waiting::Items { error, .. })) => {
+                error.is_some()
+            }
+            _ => true,
+        }
+    }
+
+    /// Ends a node, and tells nobody but the log.
+    pub(super) fn close(&mut self, i: u32, end: End, kind: EventKind, error: Option<u32>) {
         let task = self.task_mut(i);
-        task.phase = phase;
+        task.phase = match end {
+            End::Completed { output } => TaskPhase::Completed { output },
+            End::Failed { failure } => TaskPhase::Failed { failure },
+            End::TimedOut { failure } => TaskPhase::TimedOut { failure },
+            End::Skipped { counts_as_failed } => TaskPhase::Skipped { counts_as_failed },
+            End::Cancelled => TaskPhase::Cancelled,
+        };
         task.first_queued_at = None;
         self.log_task(kind, i, None, error);
-        let state = &mut self.work.state;
-        state.open_tasks = state.open_tasks.saturating_sub(1);
-        if counts == Counts::Failed && error.is_some() && state.error.is_none() {
-            state.error = error;
-            cascade.fail_fast = self.plan.fail_fast;
+    }
+
+    /// The group that waits for this compensation; none: the run does.
+    fn undoer(&self, compensation: u32, mut owner: u32) -> Option<u32> {
+        loop {
+            if let TaskPhase::Waiting(Waiting::Body { undoing, .. }) = self.task(owner).phase
+                && undoing == Some(compensation)
+            {
+                return Some(owner);
+            }
+            owner = self.work.state.block_of(owner)?.owner?;
         }
-        for &d in &plan.dependents {
-            let Some(dependent) = state.tasks.get_mut(d as usize) else { continue };
+    }
+
+    /// A task of a body has ended: its body counts it, and those that need it do.
+    fn tell_siblings(
+        &mut self,
+        i: u32,
+        owner: Option<u32>,
+        counts: Counts,
+        error: Option<u32>,
+        cascade: &mut Cascade,
+    ) {
+        let plan = self.plan;
+        let fails = if counts == Counts::Failed { error } else { None };
+        match owner {
+            None => {
+                let state = &mut self.work.state;
+                state.open_tasks = state.open_tasks.saturating_sub(1);
+                if fails.is_some() && state.error.is_none() {
+                    state.error = fails;
+                    if plan.fail_fast {
+                        cascade.todo.push_front(Todo::FailFast(None));
+                    }
+                }
+                if state.open_tasks == 0 {
+                    cascade.conclude();
+                }
+            }
+            Some(owner) => {
+                let fail_fast = self.group_of(owner).is_some_and(|g| g.fail_fast);
+                let TaskPhase::Waiting(Waiting::Body { open, error: first, .. }) =
+                    &mut self.task_mut(owner).phase
+                else {
+                    return;
+                };
+                *open = open.saturating_sub(1);
+                if fails.is_some() && first.is_none() {
+                    *first = fails;
+                    if fail_fast {
+                        cascade.todo.push_front(Todo::FailFast(Some(owner)));
+                    }
+                }
+                if *open == 0 {
+                    cascade.advance(owner);
+                }
+            }
+        }
+        let shift = i.wrapping_sub(self.work.state.plan_index(i));
+        for &d in &self.plan_of(i).dependents {
+            let node = d.wrapping_add(shift);
+            let Some(dependent) = self.work.state.tasks.get_mut(node as usize) else { continue };
             if let TaskPhase::Pending { remaining, any_failed, any_completed } = &mut dependent.phase {
                 *remaining = remaining.saturating_sub(1);
                 match counts {
@@ -119,7 +307,7 @@ impl Step<'_> {
                     Counts::Neutral => {}
                 }
                 if *remaining == 0 {
-                    cascade.look.push_back(d);
+                    cascade.look_at(node);
                 }
             }
         }
@@ -127,67 +315,75 @@ impl Step<'_> {
 
     /// Lets everything follow that follows; ends the run when no task is open any more.
     pub(super) fn settle(&mut self, mut cascade: Cascade) -> Result<(), Stop> {
-        loop {
-            if std::mem::take(&mut cascade.fail_fast) {
-                self.stop_the_rest(&mut cascade);
+        while let Some(todo) = cascade.todo.pop_front() {
+            match todo {
+                Todo::Look(i) => self.look(i, &mut cascade),
+                Todo::Begin(i) => {
+                    // Not if it has been ended meanwhile.
+                    if matches!(self.task(i).phase, TaskPhase::Pending { remaining: 0, .. }) {
+                        self.begin(i, &mut cascade);
+                    }
+                }
+                Todo::Advance(i) => self.advance(i, &mut cascade),
+                Todo::FailFast(body) => self.stop_the_rest(body, &mut cascade),
+                Todo::Conclude => self.conclude(&mut cascade),
             }
-            let Some(i) = cascade.look.pop_front() else { break };
-            self.look(i, &mut cascade);
         }
-        if !cascade.missing.is_empty() {
-            return Err(Stop::NeedPayloads(cascade.missing.into_iter().collect()));
+        if cascade.missing.is_empty() {
+            return Ok(());
         }
-        if self.work.state.open_tasks == 0 && !self.work.state.status.is_terminal() {
-            self.conclude()?;
-        }
-        Ok(())
+        Err(Stop::NeedPayloads(cascade.missing.into_iter().collect()))
     }
 
-    /// Looks at a task whose needs have all ended: queues it, skips it, or fails it.
+    /// Looks at a task whose needs have all ended: starts it, skips it, or fails it.
     fn look(&mut self, i: u32, cascade: &mut Cascade) {
         let TaskPhase::Pending { remaining: 0, any_failed, any_completed } = self.task(i).phase else {
-            return; // Ended meanwhile by fail fast.
+            return; // Ended meanwhile by fail fast or by hand.
         };
-        let task = &self.plan.tasks[i as usize];
+        let task = self.plan_of(i);
         match judge(task.when, !task.needs.is_empty(), any_failed, any_completed) {
             Judgement::Skip { counts_as_failed } => {
                 return self.end_task(i, End::Skipped { counts_as_failed }, cascade);
             }
             Judgement::Run => {}
         }
-        let facts = Facts::gather(
-            self.plan,
-            &self.work.state,
-            &self.work.written,
-            self.payloads,
-            [task.condition.as_ref(), task.input.as_ref()],
-        );
-        let look = match facts {
-            Ok(facts) => scope::look(task, &facts),
-            Err(missing) => return cascade.missing.extend(missing),
-        };
-        match look {
-            Ok(Look::Run(input)) => {
-                let field = || Field::new(&format!("a{i}.1"));
-                let input = input.into_payload(field, &mut self.work.written);
-                self.task_mut(i).input = input;
-                self.next_attempt(i);
-            }
-            Ok(Look::Skip) => self.end_task(i, End::Skipped { counts_as_failed: false }, cascade),
-            Err(words) => {
-                let failure = self.add_failure(&words, Some(i));
-                self.end_task(i, End::Failed { failure }, cascade);
+        if self.work.state.status == RunStatus::Paused {
+            return; // Looked at again when the run goes on.
+        }
+        if let Some(condition) = &task.condition {
+            let what = || format!("tasks.{}.if", self.path(i));
+            let value = self.evaluate(View::of(i), Some(condition), what, "value_too_large");
+            match value.and_then(|v| Ok(truth(&v.json, &what())?)) {
+                Ok(true) => {}
+                Ok(false) => {
+                    return self.end_task(i, End::Skipped { counts_as_failed: false }, cascade);
+                }
+                Err(halt) => {
+                    let Some(words) = halt.words(cascade) else { return };
+                    return self.fail_task(i, &words, cascade);
+                }
             }
         }
+        self.begin(i, cascade);
     }
 
-    /// Fail fast: what has not started is skipped, what has is cancelled. Handlers (`when: failure` and
-    /// `always`) are left alone, waiting or running: they are there for this case.
-    fn stop_the_rest(&mut self, cascade: &mut Cascade) {
-        for i in 0..self.plan.tasks.len() as u32 {
-            let handler = self.plan_of(i).when != When::Success;
+    /// Fail fast in a body: what has not started is skipped, what has is cancelled. Handlers (`when: failure` and
+    /// `always`) are left alone, waiting or running: they are there for this case. Attempts of tasks that would
+    /// have to be undone are awaited.
+    fn stop_the_rest(&mut self, body: Option<u32>, cascade: &mut Cascade) {
+        let nodes = match body {
+            None => self.plan.body.clone(),
+            Some(group) => match self.task(group).phase {
+                TaskPhase::Waiting(Waiting::Body { block, .. }) => self.nodes(block),
+                _ => return,
+            },
+        };
+        for i in nodes {
+            let plan = self.plan_of(i);
+            let spared = plan.when != When::Success || plan.role != Role::Task;
+            let awaited = plan.compensate.is_some();
             let task = self.task(i);
-            if handler || task.phase.is_terminal() {
+            if spared || task.phase.is_terminal() {
                 continue;
             }
             // Caused by a failure, so it counts as one for those that come after.
@@ -195,75 +391,21 @@ impl Step<'_> {
             let end = match task.phase {
                 TaskPhase::Pending { .. } => skipped,
                 TaskPhase::Queued { .. } if task.attempt <= 1 && task.delivery <= 1 => skipped,
+                TaskPhase::Running { .. } | TaskPhase::Waiting(_) if awaited => continue,
                 TaskPhase::Queued { .. }
                 | TaskPhase::Running { .. }
                 | TaskPhase::Retrying { .. }
+                | TaskPhase::Waiting(_)
                 | TaskPhase::Completed { .. }
                 | TaskPhase::Failed { .. }
                 | TaskPhase::Skipped { .. }
                 | TaskPhase::Cancelled
                 | TaskPhase::TimedOut { .. } => End::Cancelled,
             };
+            self.cancel_within(i);
             self.revoke(i);
             self.end_task(i, end, cascade);
         }
-    }
-
-    /// Ends a run at once: every open task is cancelled and every lease fenced. `error` is the run's own.
-    pub(super) fn stop_run(&mut self, status: RunStatus, error: Option<&Words>) {
-        // Nothing follows from these ends, so nobody is told of them.
-        let mut nobody = Cascade::default();
-        for i in 0..self.plan.tasks.len() as u32 {
-            if !self.task(i).phase.is_terminal() {
-                self.revoke(i);
-                self.end_task(i, End::Cancelled, &mut nobody);
-            }
-        }
-        if let Some(words) = error {
-            let failure = self.add_failure(words, None);
-            self.work.state.error = Some(failure);
-        }
-        self.end_run(status);
-    }
-
-    /// The verdict, once no task is open: the first failure that counted, else the output.
-    fn conclude(&mut self) -> Result<(), Stop> {
-        if self.work.state.error.is_some() {
-            self.end_run(RunStatus::Failed);
-            return Ok(());
-        }
-        let template = self.plan.output.as_ref();
-        let facts =
-            Facts::gather(self.plan, &self.work.state, &self.work.written, self.payloads, [template, None])
-                .map_err(|missing| Stop::NeedPayloads(missing.into_iter().collect()))?;
-        match scope::output(template, &facts) {
-            Ok(output) => {
-                self.work.state.output = output.into_payload(|| Field::new("o"), &mut self.work.written);
-                self.end_run(RunStatus::Completed);
-            }
-            Err(words) => {
-                let failure = self.add_failure(&words, None);
-                self.work.state.error = Some(failure);
-                self.end_run(RunStatus::Failed);
-            }
-        }
-        Ok(())
-    }
-
-    fn end_run(&mut self, status: RunStatus) {
-        let state = &mut self.work.state;
-        state.status = status;
-        state.ended_at = Some(self.now);
-        state.deadline = None;
-        let (kind, error) = match status {
-            RunStatus::Failed => (EventKind::RunFailed, state.error),
-            RunStatus::TimedOut => (EventKind::RunTimedOut, state.error),
-            RunStatus::Cancelled => (EventKind::RunCancelled, None),
-            RunStatus::Completed | RunStatus::Pending | RunStatus::Running | RunStatus::Paused => {
-                (EventKind::RunCompleted, None)
-            }
-        };
-        self.log_run(kind, error);
     }
 }
 

@@ -91,7 +91,12 @@ fn follow(attempts: &mut Vec<AttemptFacts>, entry: &LogEntry, state: &RunState) 
         | EventKind::RunCompleted
         | EventKind::RunFailed
         | EventKind::RunCancelled
-        | EventKind::RunTimedOut => {}
+        | EventKind::RunTimedOut
+        | EventKind::RunPaused
+        | EventKind::RunResumed
+        | EventKind::RunRetried
+        | EventKind::SignalReceived
+        | EventKind::TaskWaiting => {}
     }
 }
 
@@ -137,6 +142,11 @@ pub fn event(state: &RunState, ordinal: u32) -> Option<EventFacts<'_>> {
         | EventKind::RunFailed
         | EventKind::RunCancelled
         | EventKind::RunTimedOut
+        | EventKind::RunPaused
+        | EventKind::RunResumed
+        | EventKind::RunRetried
+        | EventKind::SignalReceived
+        | EventKind::TaskWaiting
         | EventKind::TaskQueued
         | EventKind::TaskStarted
         | EventKind::TaskRetrying

@@ -41,3 +41,15 @@ pub const OTHER_WORKERS: &str = "other workers";
 
 /// Longest worker label, bytes.
 pub const LABEL_MAX: usize = 128;
+
+/// Most items of a `for_each`.
+pub const ITEMS_MAX: usize = 10_000;
+
+/// Items of a list that are kept together: an item is found by reading its chunk.
+pub const ITEMS_PER_CHUNK: u32 = 64;
+
+/// Most nodes of a run, iterations not counted.
+pub const NODES_MAX: usize = 100_000;
+
+/// Most signals a run keeps, consumed ones included.
+pub const SIGNALS_MAX: usize = 10_000;

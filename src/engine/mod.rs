@@ -4,7 +4,11 @@
 //! ```text
 //! commands/   one file per command: judge it on the state, then change the working copy
 //! step        the working copy and its smallest changes: log, failures, queueing, leases that end
-//! graph       readiness, joins, skips, fail fast, the end of a run
+//! graph       readiness, joins, skips, fail fast; the work list by which one end leads to others
+//! begin       what each kind of task does when it is its turn
+//! bodies      what goes on inside a task: groups, maps, loops
+//! ending      the end of a run: verdict, compensation, `finally`
+//! again       another try of an ended run
 //! retry       what follows a failed attempt
 //! wake        what has a time, and when the run has to be looked at next
 //! scope       what expressions see; templates to payloads
@@ -12,7 +16,8 @@
 //! ```
 //!
 //! Invariants
-//! - A command that is refused changes nothing; one that stops for payloads leaves the transaction as before it.
+//! - A command that is refused changes nothing. One that stops for payloads leaves a transaction that is of no use
+//!   any more: its commands are applied anew once they are at hand.
 //! - Every fact is one entry in the log, appended with the change it tells of; times never go back.
 //! - A task waits in a queue exactly while it is `Queued`: its entry is added and removed by the commits
 //!   that make it so, and no other.
@@ -22,7 +27,11 @@
 //! To add a command: a variant in `model::command`, a file in `commands/` that begins with everything that
 //! can be refused, a line in `commands::apply`, and the command in the property test's generator.
 
+mod again;
+mod begin;
+mod bodies;
 mod commands;
+mod ending;
 mod graph;
 pub mod history;
 pub mod limits;
@@ -41,7 +50,7 @@ use crate::model::commit::EventNote;
 use crate::model::commit::{Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
 use crate::model::ids::{Nonce, Partition, Prefix, SessionId, TaskPath, TaskType};
 use crate::model::payload::Field;
-use crate::model::plan::{Plan, TaskKind, TaskPlan};
+use crate::model::plan::{Plan, TaskPlan};
 use crate::model::record;
 use crate::model::run::{RunState, TaskPhase};
 use crate::model::time::{LeaseTime, Timestamp};
@@ -129,6 +138,8 @@ pub struct Txn<'a> {
     base: Option<(&'a RunState, Prefix)>,
     /// The working copy, from the first command that changes something.
     work: Option<Work>,
+    /// A command has stopped for payloads.
+    void: bool,
 }
 
 /// Where a task of this run stands in its queue: lower is earlier. Milliseconds, so that a run waits for
@@ -140,21 +151,10 @@ pub fn score(run: &RunState, task: &TaskPlan) -> i64 {
     started.as_millis().saturating_sub(60_000 * priority)
 }
 
-/// Whether anything in the plan reads payloads while the run goes on.
-fn has_expressions(plan: &Plan) -> bool {
-    plan.output.is_some() || plan.tasks.iter().any(|t| t.input.is_some() || t.condition.is_some())
-}
-
-/// The queue that feeds a task.
-fn task_type(task: &TaskPlan) -> &TaskType {
-    let TaskKind::Worker(task_type) = &task.kind else { unreachable!("only workers' tasks are queued") };
-    task_type
-}
-
 impl<'a> Txn<'a> {
     /// On a run that does not exist: only `Start` is taken.
     pub fn absent(plan: &'a Plan, payloads: &'a dyn Payloads, env: Env) -> Self {
-        Self { plan, env, payloads, base: None, work: None }
+        Self { plan, env, payloads, base: None, work: None, void: false }
     }
 
     /// On `state`, as read under `prefix`. It is copied only once a command changes it.
@@ -165,25 +165,15 @@ impl<'a> Txn<'a> {
         payloads: &'a dyn Payloads,
         env: Env,
     ) -> Self {
-        Self { plan, env, payloads, base: Some((state, prefix)), work: None }
+        Self { plan, env, payloads, base: Some((state, prefix)), work: None, void: false }
     }
 
-    /// Applies one command. A stop leaves the transaction as it was before the command.
+    /// Applies one command. After a stop for payloads the transaction is void, and [`Self::finish`] gives nothing.
     ///
     /// `Delete` is the last command of a decision: after it, everything is refused with [`Refusal::NoRun`].
     pub fn apply(&mut self, command: &Command) -> Result<Outcome, Stop> {
-        // Refusals come before any change, and so do stops for payloads unless expressions are evaluated. The
-        // first command, the usual case, needs no copy to go back to.
-        let first = self.work.is_none();
-        let before = if !first && commands::evaluates(command) && has_expressions(self.plan) {
-            self.work.clone()
-        } else {
-            None
-        };
         let result = commands::apply(self, command);
-        if matches!(result, Err(Stop::NeedPayloads(_))) && (first || before.is_some()) {
-            self.work = before;
-        }
+        self.void |= matches!(result, Err(Stop::NeedPayloads(_)));
         result
     }
 
@@ -192,15 +182,16 @@ impl<'a> Txn<'a> {
         let Some(state) = self.changed() else { return Vec::new() };
         let known = self.base_generation();
         let mut ready: Vec<ReadyTask> = Vec::new();
-        for (task, plan) in state.tasks.iter().zip(&self.plan.tasks) {
+        for (i, task) in (0..).zip(&state.tasks) {
             if let TaskPhase::Queued { generation, .. } = task.phase
                 && generation > known
+                && let Some(task_type) = state.type_of(self.plan, i)
             {
                 ready.push(ReadyTask {
-                    path: TaskPath::from(&plan.id),
-                    task_type: task_type(plan).clone(),
+                    path: state.path_of(self.plan, i),
+                    task_type: task_type.clone(),
                     generation,
-                    score: score(state, plan),
+                    score: score(state, &self.plan.tasks[state.plan_index(i) as usize]),
                 });
             }
         }
@@ -212,7 +203,7 @@ impl<'a> Txn<'a> {
     /// it stands in if that is not at hand, and with [`Refusal::Unknown`] for a path that names no task.
     pub fn input_of(&self, path: &TaskPath) -> Result<Bytes, Stop> {
         let state = self.state().ok_or(Refusal::NoRun)?;
-        let index = self.plan.index_of(path.as_str()).ok_or(Refusal::Unknown)?;
+        let index = state.find(self.plan, path).ok_or(Refusal::Unknown)?;
         let task = state.tasks.get(index as usize).ok_or(Refusal::Unknown)?;
         let written = self.work.as_ref().map_or(&[][..], |w| &w.written);
         payload::resolve(&task.input, written, self.payloads).map_err(|f| Stop::NeedPayloads(vec![f]))
@@ -220,8 +211,8 @@ impl<'a> Txn<'a> {
 
     /// The decision; `None` if nothing changed.
     pub fn finish(self) -> Option<Decision> {
-        let Self { plan, env, base, work, .. } = self;
-        let work = work?;
+        let Self { plan, env, base, work, void, .. } = self;
+        let work = work.filter(|_| !void)?;
         let run = work.state.id.clone();
         let version = base.map_or(0, |(_, prefix)| prefix.version()).saturating_add(1);
         let prefix = Prefix::new(version, env.nonce);
@@ -256,8 +247,11 @@ impl<'a> Txn<'a> {
             first: u32::try_from(first).unwrap_or(u32::MAX),
             kinds: state.log.iter().skip(first).map(|e| e.kind).collect(),
         });
-        let retain_until =
-            state.ended_at.filter(|_| ended).map(|ended_at| Some(ended_at.plus(state.retention)));
+        let was_ended = base.is_some_and(|(b, _)| b.status.is_terminal());
+        let retain_until = match state.ended_at.filter(|_| ended) {
+            Some(ended_at) => Some(Some(ended_at.plus(state.retention))),
+            None => was_ended.then_some(None),
+        };
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(&prefix.0);
         record::encode_into(&state, &mut bytes);
@@ -313,22 +307,24 @@ impl<'a> Txn<'a> {
 fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<QueueOp> {
     let mut ops = Vec::new();
     let before = base.map_or(&[][..], |b| &b.tasks);
-    for (index, (task, plan)) in state.tasks.iter().zip(&plan.tasks).enumerate() {
-        let was = before.get(index).and_then(queued);
+    for (i, task) in (0..).zip(&state.tasks) {
+        let was = before.get(i as usize).and_then(queued);
         let is = queued(task);
         if was == is {
             continue;
         }
-        let entry =
-            |generation| QueueEntry { run: state.id.clone(), path: TaskPath::from(&plan.id), generation };
-        if let Some(generation) = was {
-            ops.push(QueueOp::Remove { task_type: task_type(plan).clone(), entry: entry(generation) });
+        let path = state.path_of(plan, i);
+        let entry = |generation| QueueEntry { run: state.id.clone(), path: path.clone(), generation };
+        // The type it had is that under which it was queued.
+        let type_before = base.and_then(|b| b.type_of(plan, i));
+        if let (Some(generation), Some(task_type)) = (was, type_before) {
+            ops.push(QueueOp::Remove { task_type: task_type.clone(), entry: entry(generation) });
         }
-        if let Some(generation) = is {
+        if let (Some(generation), Some(task_type)) = (is, state.type_of(plan, i)) {
             ops.push(QueueOp::Add {
-                task_type: task_type(plan).clone(),
+                task_type: task_type.clone(),
                 entry: entry(generation),
-                score: score(state, plan),
+                score: score(state, &plan.tasks[state.plan_index(i) as usize]),
             });
         }
     }
@@ -337,5 +333,8 @@ fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<Queu
 
 /// The generation of a task's queue entry, if it has one.
 fn queued(task: &crate::model::run::TaskState) -> Option<u32> {
-    if let TaskPhase::Queued { generation, .. } = task.phase { Some(generation) } else { None }
+    match task.phase {
+        TaskPhase::Queued { generation, .. } if generation > 0 => Some(generation),
+        _ => None,
+    }
 }

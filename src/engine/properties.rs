@@ -180,7 +180,7 @@ impl Game {
                 Command::Wake { sessions: Sessions::from([(session(1), view)]) }
             }
             Move::Pass { .. } => return None,
-            Move::Cancel => Command::Cancel { force: false },
+            Move::Cancel => Command::Cancel { compensate: false, force: false },
             Move::Delete => Command::Delete { expired: true },
         })
     }
@@ -325,7 +325,8 @@ fn check_counters(world: &World) {
                 TaskPhase::Pending { .. }
                 | TaskPhase::Queued { .. }
                 | TaskPhase::Running { .. }
-                | TaskPhase::Retrying { .. } => left += 1,
+                | TaskPhase::Retrying { .. }
+                | TaskPhase::Waiting(_) => left += 1,
             }
         }
         assert_eq!((remaining, any_failed, any_completed), (left, failed, completed));
@@ -382,7 +383,12 @@ fn check_log(world: &World) {
             | EventKind::RunCompleted
             | EventKind::RunFailed
             | EventKind::RunCancelled
-            | EventKind::RunTimedOut => panic!("a run's event names a task: {e:?}"),
+            | EventKind::RunTimedOut
+            | EventKind::RunPaused
+            | EventKind::RunResumed
+            | EventKind::RunRetried
+            | EventKind::SignalReceived => panic!("a run's event names a task: {e:?}"),
+            EventKind::TaskWaiting => panic!("no task of these plans waits: {e:?}"),
         };
         at.insert(i, (next, e.attempt));
     }
@@ -431,6 +437,7 @@ fn check_wake(world: &World) {
                 }
             }
             TaskPhase::Pending { .. }
+            | TaskPhase::Waiting(_)
             | TaskPhase::Completed { .. }
             | TaskPhase::Failed { .. }
             | TaskPhase::Skipped { .. }

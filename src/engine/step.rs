@@ -9,7 +9,7 @@ use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::TaskPath;
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, TaskPlan};
-use crate::model::run::{Failure, Holder, Lease, RunState, TaskPhase, TaskState};
+use crate::model::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState};
 use crate::model::time::Timestamp;
 use crate::model::token::TaskToken;
 use bytes::Bytes;
@@ -76,9 +76,15 @@ pub(super) fn clip(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-impl Step<'_> {
-    pub(super) fn plan_of(&self, i: u32) -> &TaskPlan {
-        &self.plan.tasks[i as usize]
+impl<'s> Step<'s> {
+    /// The plan of a node's task.
+    pub(super) fn plan_of(&self, i: u32) -> &'s TaskPlan {
+        &self.plan.tasks[self.work.state.plan_index(i) as usize]
+    }
+
+    /// How a node is called.
+    pub(super) fn path(&self, i: u32) -> TaskPath {
+        self.work.state.path_of(self.plan, i)
     }
 
     pub(super) fn task(&self, i: u32) -> &TaskState {
@@ -111,6 +117,11 @@ impl Step<'_> {
             | EventKind::RunFailed
             | EventKind::RunCancelled
             | EventKind::RunTimedOut
+            | EventKind::RunPaused
+            | EventKind::RunResumed
+            | EventKind::RunRetried
+            | EventKind::SignalReceived
+            | EventKind::TaskWaiting
             | EventKind::TaskRetrying
             | EventKind::TaskCompleted
             | EventKind::TaskFailed
@@ -153,19 +164,27 @@ impl Step<'_> {
     /// Puts a task into its queue, for the attempt it has now.
     pub(super) fn enqueue(&mut self, i: u32) {
         let now = self.now;
-        self.work.state.generation = self.work.state.generation.saturating_add(1);
-        let generation = self.work.state.generation;
+        // A paused run has no entries in queues; it queues what it has when it goes on.
+        let paused = self.work.state.status == RunStatus::Paused;
+        let generation = if paused { 0 } else { self.next_generation() };
         let task = self.task_mut(i);
         task.phase = TaskPhase::Queued { since: now, generation };
         let first = *task.first_queued_at.get_or_insert(now);
         self.log_task(EventKind::TaskQueued, i, None, None);
-        let timeout = &self.plan.tasks[i as usize].timeout;
-        if let Some(queue) = timeout.queue {
+        let timeout = &self.plan_of(i).timeout;
+        if let Some(queue) = timeout.queue.filter(|_| !paused) {
             self.want(now.plus(queue));
         }
         if let Some(total) = timeout.total {
             self.want(first.plus(total));
         }
+    }
+
+    /// The number of the next queueing in the run.
+    pub(super) fn next_generation(&mut self) -> u32 {
+        let state = &mut self.work.state;
+        state.generation = state.generation.saturating_add(1);
+        state.generation
     }
 
     /// Begins the next attempt of a task: queues it.
@@ -175,6 +194,20 @@ impl Step<'_> {
         task.delivery = 1;
         task.lost_deliveries = 0;
         self.enqueue(i);
+    }
+
+    /// Queues what a pause had taken out of its queue. It was told to be queued before.
+    pub(super) fn enqueue_again(&mut self, i: u32) {
+        let (since, generation) = (self.now, self.next_generation());
+        self.task_mut(i).phase = TaskPhase::Queued { since, generation };
+        if let Some(queue) = self.plan_of(i).timeout.queue {
+            self.want(since.plus(queue));
+        }
+    }
+
+    /// Whether a node is one of the tasks of a body.
+    pub(super) fn is_of_body(&self, i: u32) -> bool {
+        self.work.state.is_in_body(i)
     }
 
     /// Gives an attempt back to its queue: it is delivered once more.
@@ -195,7 +228,7 @@ impl Step<'_> {
         let token = TaskToken {
             partition: self.env.partition,
             run: self.work.state.id.clone(),
-            path: TaskPath::from(&self.plan_of(i).id),
+            path: self.path(i),
             attempt: task.attempt,
             nonce: *nonce,
         };

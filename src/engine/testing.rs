@@ -84,6 +84,7 @@ pub(super) fn start() -> Start {
         input: None,
         tags: BTreeMap::new(),
         priority: None,
+        start_at: None,
     }
 }
 
@@ -195,7 +196,8 @@ impl World {
         let open = self.state.as_ref().is_some_and(|s| !s.status.is_terminal());
         let woken = open && commands.iter().any(|c| matches!(c, Command::Wake { .. }));
         let changed = |o: &Result<Outcome, Stop>| matches!(o, Ok(Outcome::Accepted | Outcome::Leased { .. }));
-        assert_eq!(decision.is_some(), woken || outcomes.iter().any(changed), "{outcomes:?}");
+        let void = outcomes.iter().any(|o| matches!(o, Err(Stop::NeedPayloads(_))));
+        assert_eq!(decision.is_some(), !void && (woken || outcomes.iter().any(changed)), "{outcomes:?}");
         if let Some(decision) = decision {
             for r in &ready {
                 let added = decision.write.queue.iter().any(|op| {
@@ -206,7 +208,7 @@ impl World {
             }
             self.commit(decision);
         } else {
-            assert!(ready.is_empty());
+            assert!(void || ready.is_empty());
         }
         outcomes
     }

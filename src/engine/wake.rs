@@ -5,6 +5,7 @@
 //! at which they come if that clock runs at full speed. It can only be slower, so a look may come early,
 //! never late; it then finds nothing due and arms again.
 
+use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
 use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, UNACKED_GRACE};
 use super::retry::{Again, Ending};
@@ -12,8 +13,9 @@ use super::step::{Step, Words};
 use crate::model::command::SessionView;
 use crate::model::commit::WakeOp;
 use crate::model::ids::SessionId;
+use crate::model::payload::Payload;
 use crate::model::plan::Timeouts;
-use crate::model::run::{Holder, Lease, RunState, TaskPhase};
+use crate::model::run::{Holder, Lease, RunState, RunStatus, TaskPhase, Waiting};
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use std::collections::BTreeMap;
 
@@ -96,24 +98,40 @@ impl Step<'_> {
         if task.phase.is_terminal() {
             return;
         }
-        let limits = &self.plan.tasks[i as usize].timeout;
+        let limits = &self.plan_of(i).timeout;
+        let paused = self.work.state.status == RunStatus::Paused;
         if let (Some(total), Some(first)) = (limits.total, task.first_queued_at)
             && first.plus(total) <= self.now
         {
-            let words = passed("timeout_total", "all attempts together took longer than", total);
+            if matches!(task.phase, TaskPhase::Waiting(_)) {
+                let words = passed(TIMED_OUT, "it took longer than", total);
+                return self.time_out(i, &words, cascade);
+            }
+            let words = passed(TIMED_OUT, "all attempts together took longer than", total);
             self.revoke(i);
             return self.fail_attempt(i, &words, Again::Never, Ending::TimedOut, cascade);
         }
         match &task.phase {
-            TaskPhase::Queued { since, .. } => {
-                if let Some(queue) = limits.queue.filter(|q| since.plus(*q) <= self.now) {
+            TaskPhase::Queued { since, generation } => {
+                let waits = *generation > 0;
+                if let Some(queue) = limits.queue.filter(|q| waits && since.plus(*q) <= self.now) {
                     let words = passed("timeout_queue", "no worker took the task within", queue);
                     self.fail_attempt(i, &words, Again::Never, Ending::TimedOut, cascade);
                 }
             }
             TaskPhase::Retrying { due } => {
-                if *due <= self.now {
+                if *due <= self.now && !paused {
                     self.next_attempt(i);
+                }
+            }
+            TaskPhase::Waiting(Waiting::Timer { due }) => {
+                if *due <= self.now {
+                    self.complete_task(i, Payload::Null, cascade);
+                }
+            }
+            TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. }) => {
+                if *due <= self.now {
+                    cascade.advance(i);
                 }
             }
             TaskPhase::Running { lease, .. } => {
@@ -136,7 +154,13 @@ impl Step<'_> {
                     Err(_) => {}
                 }
             }
-            TaskPhase::Pending { .. }
+            TaskPhase::Waiting(
+                Waiting::Signal { .. }
+                | Waiting::Body { .. }
+                | Waiting::Items { .. }
+                | Waiting::Iterations { due: None, .. },
+            )
+            | TaskPhase::Pending { .. }
             | TaskPhase::Completed { .. }
             | TaskPhase::Failed { .. }
             | TaskPhase::Skipped { .. }
@@ -170,20 +194,33 @@ impl Step<'_> {
         if let Some(deadline) = state.deadline {
             no_later(deadline);
         }
-        for (task, plan) in state.tasks.iter().zip(&self.plan.tasks) {
-            if task.phase.is_terminal() {
+        if let Some(start_at) = state.start_at.filter(|_| state.status == RunStatus::Pending) {
+            no_later(start_at);
+            return at;
+        }
+        let paused = state.status == RunStatus::Paused;
+        for (i, task) in (0..).zip(&state.tasks) {
+            if task.phase.is_terminal() || matches!(task.phase, TaskPhase::Pending { .. }) {
                 continue;
             }
+            let plan = self.plan_of(i);
             if let (Some(total), Some(first)) = (plan.timeout.total, task.first_queued_at) {
                 no_later(first.plus(total));
             }
             match &task.phase {
-                TaskPhase::Queued { since, .. } => {
-                    if let Some(queue) = plan.timeout.queue {
+                TaskPhase::Queued { since, generation } => {
+                    if let Some(queue) = plan.timeout.queue.filter(|_| *generation > 0) {
                         no_later(since.plus(queue));
                     }
                 }
-                TaskPhase::Retrying { due } => no_later(*due),
+                TaskPhase::Waiting(Waiting::Timer { due }) => no_later(*due),
+                // When the run goes on it looks at these itself.
+                TaskPhase::Retrying { due }
+                | TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. })
+                    if !paused =>
+                {
+                    no_later(*due);
+                }
                 TaskPhase::Running { lease, .. } => {
                     if let Some(run) = plan.timeout.run {
                         no_later(self.wall(lease.leased_at.plus(run)));
@@ -195,7 +232,9 @@ impl Step<'_> {
                         no_later(self.wall(again));
                     }
                 }
-                TaskPhase::Pending { .. }
+                TaskPhase::Retrying { .. }
+                | TaskPhase::Waiting(_)
+                | TaskPhase::Pending { .. }
                 | TaskPhase::Completed { .. }
                 | TaskPhase::Failed { .. }
                 | TaskPhase::Skipped { .. }

@@ -67,14 +67,56 @@ pub enum Command {
     },
     /// End the run as cancelled.
     Cancel {
-        /// Skip compensation and `finally` (neither exists yet).
+        /// Undo what has completed.
+        compensate: bool,
+        /// Skip compensation and `finally`, those under way too.
         force: bool,
+    },
+    /// Start nothing new until resumed.
+    Pause,
+    /// Go on after a pause.
+    Resume,
+    /// A message for the run's waits.
+    Signal {
+        /// Its name.
+        name: String,
+        /// The caller's id: the same is accepted once.
+        id: Option<String>,
+        /// JSON text, checked at the door; none is null.
+        payload: Option<Bytes>,
+    },
+    /// Begin an ended run again: what failed, what was undone, and everything behind that.
+    Retry,
+    /// Begin an ended run again from one task, and everything behind it.
+    Rerun {
+        /// The task.
+        path: TaskPath,
+        /// Its input in place of the evaluated one, JSON text.
+        input: Option<Bytes>,
+    },
+    /// End a task of an open run by hand.
+    Act {
+        /// The task.
+        path: TaskPath,
+        /// How.
+        action: Action,
     },
     /// Forget the run: only an ended one. With `expired`, only if its retention has passed.
     Delete {
         /// Asked by retention, not by a person.
         expired: bool,
     },
+}
+
+/// How a task is ended by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// As if its `if` had been false; not one that a worker has.
+    Skip,
+    /// With this output, JSON text.
+    Complete(Bytes),
+    /// With this failure, unretried.
+    Fail(ReportedFailure),
 }
 
 /// What starts a run. Everything is validated at the door.
@@ -94,6 +136,8 @@ pub struct Start {
     pub tags: BTreeMap<String, String>,
     /// Priority of this run over that of the document.
     pub priority: Option<i32>,
+    /// When it is to begin; none or a past time is at once.
+    pub start_at: Option<Timestamp>,
 }
 
 /// Identifies one attempt by its fencing token, without the run.
@@ -193,6 +237,24 @@ pub enum Refusal {
     /// The run has ended.
     #[error("the run has ended ({})", .0.name())]
     Ended(super::run::RunStatus),
+    /// The run's outcome is certain, and only what undoes it or comes last goes on.
+    #[error("the run is ending ({})", .0.name())]
+    Ending(super::run::RunStatus),
+    /// `Retry` of a run in which nothing failed.
+    #[error("the run has completed and there is nothing to retry")]
+    NothingToRetry,
+    /// An action on a task that has ended.
+    #[error("the task has ended ({0})")]
+    TaskEnded(&'static str),
+    /// `Skip` of a task that a worker has.
+    #[error("the task is running; complete, fail or cancel it instead")]
+    TaskRunning,
+    /// A path that names no task of the run, or none that was laid out yet.
+    #[error("the run has no such task, or it is not laid out yet")]
+    NoTask,
+    /// More signals than a run keeps.
+    #[error("the run has been sent {0} signals, the most a run keeps")]
+    TooManySignals(usize),
     /// `Delete` of a run that goes on.
     #[error("the run has not ended ({})", .0.name())]
     NotEnded(super::run::RunStatus),

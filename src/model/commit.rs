@@ -136,11 +136,15 @@ impl EventNote {
     /// Appends the note to a batch's entry.
     pub fn encode_into(&self, out: &mut Vec<u8>) {
         let run = self.run.as_str().as_bytes();
-        out.push(run.len() as u8);
-        out.extend_from_slice(run);
-        out.extend_from_slice(&self.first.to_be_bytes());
-        out.extend_from_slice(&(self.kinds.len() as u16).to_be_bytes());
-        out.extend(self.kinds.iter().map(|k| *k as u8));
+        // What is too much for one count is told as several notes.
+        for (n, kinds) in self.kinds.chunks(usize::from(u16::MAX)).enumerate() {
+            let first = self.first + (n * usize::from(u16::MAX)) as u32;
+            out.push(run.len() as u8);
+            out.extend_from_slice(run);
+            out.extend_from_slice(&first.to_be_bytes());
+            out.extend_from_slice(&(kinds.len() as u16).to_be_bytes());
+            out.extend(kinds.iter().map(|k| *k as u8));
+        }
     }
 
     /// Reads all notes of an entry; `None` if it is not of our form.

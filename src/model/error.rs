@@ -50,6 +50,12 @@ error_codes! {
     RunEnded = "run_ended", 409, 9, "The run has ended";
     /// The run has not ended.
     RunNotEnded = "run_not_ended", 409, 9, "The run has not ended";
+    /// Nothing in the run has failed.
+    NothingToRetry = "nothing_to_retry", 409, 9, "Nothing in the run has failed";
+    /// No such task in the run, or none that is laid out yet.
+    TaskNotFound = "task_not_found", 404, 5, "The run has no such task";
+    /// The task is not in a state in which this can be done to it.
+    TaskNotOpen = "task_not_open", 409, 9, "The task has ended or is with a worker";
     /// The token was fenced.
     StaleToken = "stale_token", 409, 9, "The task token is stale";
     /// The token is not one of ours, or of no run.

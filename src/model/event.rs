@@ -17,6 +17,14 @@ pub enum EventKind {
     RunCancelled = 4,
     /// The run's own timeout passed.
     RunTimedOut = 5,
+    /// The run was paused: nothing new starts.
+    RunPaused = 6,
+    /// The run goes on.
+    RunResumed = 7,
+    /// An ended run begins another try.
+    RunRetried = 8,
+    /// The run was sent a signal.
+    SignalReceived = 9,
     /// A task waits for a worker; again with the same attempt after a lost delivery.
     TaskQueued = 16,
     /// A task was leased to a worker.
@@ -33,16 +41,22 @@ pub enum EventKind {
     TaskCancelled = 22,
     /// A task's timeout ended it.
     TaskTimedOut = 23,
+    /// A task waits for a time, a signal, or for what is inside it.
+    TaskWaiting = 24,
 }
 
 impl EventKind {
     /// All kinds, for tables and tests.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
         Self::RunCancelled,
         Self::RunTimedOut,
+        Self::RunPaused,
+        Self::RunResumed,
+        Self::RunRetried,
+        Self::SignalReceived,
         Self::TaskQueued,
         Self::TaskStarted,
         Self::TaskRetrying,
@@ -51,6 +65,7 @@ impl EventKind {
         Self::TaskSkipped,
         Self::TaskCancelled,
         Self::TaskTimedOut,
+        Self::TaskWaiting,
     ];
 
     /// The kind of a stored number.
@@ -66,6 +81,10 @@ impl EventKind {
             Self::RunFailed => "run.failed",
             Self::RunCancelled => "run.cancelled",
             Self::RunTimedOut => "run.timed_out",
+            Self::RunPaused => "run.paused",
+            Self::RunResumed => "run.resumed",
+            Self::RunRetried => "run.retried",
+            Self::SignalReceived => "signal.received",
             Self::TaskQueued => "task.queued",
             Self::TaskStarted => "task.started",
             Self::TaskRetrying => "task.retrying",
@@ -74,6 +93,7 @@ impl EventKind {
             Self::TaskSkipped => "task.skipped",
             Self::TaskCancelled => "task.cancelled",
             Self::TaskTimedOut => "task.timed_out",
+            Self::TaskWaiting => "task.waiting",
         }
     }
 
@@ -90,7 +110,7 @@ pub struct LogEntry {
     pub kind: EventKind,
     /// When, never before the entry ahead of it.
     pub time: Timestamp,
-    /// Index of the task in the plan; none for events of the run.
+    /// The node (see [`super::nodes`]); none for events of the run.
     pub task: Option<u32>,
     /// The attempt, from 1; 0 where there is none.
     pub attempt: u32,
@@ -98,6 +118,7 @@ pub struct LogEntry {
     pub delivery: u32,
     /// The worker, as an index into the run's table of worker labels (`task.started`).
     pub worker: Option<u32>,
-    /// The error, as an index into the run's table of errors (failed, retrying, timed out).
+    /// The error, as an index into the run's table of errors (failed, retrying, timed out); of `signal.received` the
+    /// signal, as an index into the run's signals.
     pub error: Option<u32>,
 }

@@ -197,9 +197,7 @@ impl fmt::Debug for Prefix {
     }
 }
 
-/// Where a task stands in its run: `ship[3]/pack#2`. Today every path is one [`TaskId`]; items,
-/// iterations and nesting have their syntax reserved here, so tokens and queue entries need no new
-/// format when they come.
+/// Where a task stands in its run: `ship[3]/pack#2`, see [`super::nodes`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskPath(Arc<str>);
 
@@ -240,6 +238,11 @@ impl TaskPath {
             }
         }
         Ok(Self(text.into()))
+    }
+
+    /// The path of nothing: of a node that its plan does not know.
+    pub(crate) fn nowhere() -> Self {
+        Self("?".into())
     }
 
     /// The path as text.

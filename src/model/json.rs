@@ -88,6 +88,20 @@ pub fn locate<S: AsRef<str>>(bytes: &[u8], steps: &[S]) -> Result<Option<Range<u
     Ok(Some(at))
 }
 
+/// Where the items of a list stand; `None` if the value is no list.
+///
+/// # Errors
+/// `bytes` are not valid JSON, as far as it was read.
+pub fn items(bytes: &[u8]) -> Result<Option<Vec<Range<usize>>>, String> {
+    let at = trim(bytes, 0..bytes.len());
+    if bytes.get(at.start) != Some(&b'[') {
+        return Ok(None);
+    }
+    let mut items = Vec::new();
+    each_item(bytes, at.start, usize::MAX, &mut |_, value| items.push(value))?;
+    Ok(Some(items))
+}
+
 /// How deep arrays and objects are nested in a valid JSON text.
 pub fn depth(bytes: &[u8]) -> usize {
     let (mut i, mut depth, mut deepest) = (0, 0usize, 0);

@@ -17,6 +17,7 @@ pub mod expr;
 pub mod ids;
 pub mod json;
 mod nearest;
+pub mod nodes;
 pub mod payload;
 pub mod plan;
 pub mod record;

@@ -20,9 +20,10 @@
 //! its default, read it in [`decode`], and add a golden file beside the old one (never change an old one).
 
 mod log;
+mod scopes;
 mod wire;
 
-use super::ids::{Nonce, RunId, SessionId, WorkflowName};
+use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
 use super::payload::{Field, Payload};
 use super::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState};
 use super::time::{LeaseTime, Span, Timestamp};
@@ -68,6 +69,12 @@ mod field {
     pub(super) const WORKERS: u8 = 22;
     pub(super) const FAILURES: u8 = 23;
     pub(super) const LOG: u8 = 24;
+    /// Stands before the tasks' use: nodes know their block by it.
+    pub(super) const BLOCKS: u8 = 25;
+    pub(super) const UNDO: u8 = 26;
+    pub(super) const ENDING: u8 = 27;
+    pub(super) const SIGNALS: u8 = 28;
+    pub(super) const START_AT: u8 = 29;
 }
 
 /// Appends the encoding of `state` to `out` (which holds the prefix already).
@@ -160,6 +167,8 @@ pub fn encode_into(state: &RunState, out: &mut Vec<u8>) {
         out.push(field::LOG);
         log::put(out, &state.log, zero);
     }
+    scopes::put(out, state);
+    put_instant(out, field::START_AT, state.start_at, zero);
     out.push(field::END);
 }
 
@@ -179,6 +188,8 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
     let mut tags = BTreeMap::new();
     let (mut tasks, mut workers, mut failures, mut entries) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut blocks, mut undo, mut ending, mut signals, mut start_at) =
+        (Vec::new(), Vec::new(), None, Vec::new(), None);
     let mut last = field::END;
     loop {
         let number = r.byte()?;
@@ -227,10 +238,16 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
                 }
             }
             field::LOG => entries = log::read(&mut r, zero)?,
+            field::BLOCKS => blocks = r.list(scopes::block)?,
+            field::UNDO => undo = r.list(scopes::undo)?,
+            field::ENDING => ending = Some(scopes::ending(&mut r)?),
+            field::SIGNALS => signals = r.list(scopes::signal)?,
+            field::START_AT => start_at = Some(instant(&mut r, zero)?),
             other => return Err(bad(format!("field {other} is not known"))),
         }
     }
     r.end()?;
+    scopes::place(&mut blocks, &mut tasks)?;
     let missing = |what: &str| bad(format!("it has no {what}"));
     let created_at = created.ok_or_else(|| missing("creation time"))?;
     Ok(RunState {
@@ -255,6 +272,11 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
         generation,
         open_tasks,
         tasks,
+        blocks,
+        undo,
+        ending,
+        signals,
+        start_at,
         workers,
         failures,
         log: entries,
@@ -304,6 +326,7 @@ mod phase {
     pub(super) const TIMED_OUT: u8 = 8;
     /// Skipped because something upstream counted as failed.
     pub(super) const SKIPPED_AS_FAILED: u8 = 9;
+    pub(super) const WAITING: u8 = 10;
 }
 
 /// What follows a task's first byte: its upper bits, and the second byte's where `MORE` is set.
@@ -324,16 +347,22 @@ mod part {
     pub(super) const LOST: u8 = 0x04;
     /// The accepted attempt, which is not the current one.
     pub(super) const ACCEPTED_ATTEMPT: u8 = 0x08;
+    /// A task type chosen by an expression.
+    pub(super) const TYPE: u8 = 0x10;
+    /// Undone.
+    pub(super) const UNDONE: u8 = 0x20;
+    /// The input was given by hand.
+    pub(super) const FIXED_INPUT: u8 = 0x40;
 }
 
 /// The attempt and delivery that need not be written: none for a task that never ran, else the first.
 fn usual_attempt(phase: u8) -> u32 {
-    u32::from(!matches!(phase, phase::PENDING | phase::SKIPPED | phase::SKIPPED_AS_FAILED))
+    u32::from(!matches!(phase, phase::PENDING | phase::SKIPPED | phase::SKIPPED_AS_FAILED | phase::WAITING))
 }
 
 /// ```text
 /// task  u8: phase ‖ parts   u8: more parts, if MORE
-///       attempt? delivery? lost? first-queued? input? accepted attempt? accepted nonce 16 B?
+///       attempt? delivery? lost? type? first-queued? input? accepted attempt? accepted nonce 16 B?
 ///       what only the phase has
 /// ```
 fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
@@ -348,6 +377,7 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
         TaskPhase::Skipped { counts_as_failed: true } => phase::SKIPPED_AS_FAILED,
         TaskPhase::Cancelled => phase::CANCELLED,
         TaskPhase::TimedOut { .. } => phase::TIMED_OUT,
+        TaskPhase::Waiting(_) => phase::WAITING,
     };
     let usual = usual_attempt(phase);
     let mut more = 0;
@@ -362,6 +392,15 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
     }
     if task.accepted.is_some_and(|(attempt, _)| attempt != task.attempt) {
         more |= part::ACCEPTED_ATTEMPT;
+    }
+    for (set, flag) in [
+        (task.task_type.is_some(), part::TYPE),
+        (task.undone, part::UNDONE),
+        (task.fixed_input, part::FIXED_INPUT),
+    ] {
+        if set {
+            more |= flag;
+        }
     }
     let mut first = phase;
     if task.input != Payload::Null {
@@ -388,6 +427,9 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
     }
     if more & part::LOST != 0 {
         put_u32(out, task.lost_deliveries);
+    }
+    if let Some(task_type) = &task.task_type {
+        put_bytes(out, task_type.as_str().as_bytes());
     }
     if let Some(at) = task.first_queued_at {
         put_i64(out, at.0.wrapping_sub(zero.0));
@@ -416,6 +458,7 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
         }
         TaskPhase::Retrying { due } => put_i64(out, due.0.wrapping_sub(zero.0)),
         TaskPhase::Completed { output } => put_payload(out, output),
+        TaskPhase::Waiting(waiting) => scopes::put_waiting(out, waiting, zero),
         TaskPhase::Failed { failure } | TaskPhase::TimedOut { failure } => put_u32(out, *failure),
         TaskPhase::Skipped { .. } | TaskPhase::Cancelled => {}
     }
@@ -425,13 +468,14 @@ fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
     let first = r.byte()?;
     let phase = first & 0x0f;
     let more = if first & part::MORE == 0 { 0 } else { r.byte()? };
-    if more & !(part::ATTEMPT | part::DELIVERY | part::LOST | part::ACCEPTED_ATTEMPT) != 0 {
+    if more & 0x80 != 0 {
         return Err(bad(format!("task parts {more:#x} are not known")));
     }
     let usual = usual_attempt(phase);
     let attempt = if more & part::ATTEMPT == 0 { usual } else { r.u32()? };
     let delivery = if more & part::DELIVERY == 0 { usual } else { r.u32()? };
     let lost_deliveries = if more & part::LOST == 0 { 0 } else { r.u32()? };
+    let task_type = if more & part::TYPE == 0 { None } else { Some(TaskType::new(r.text()?).map_err(bad)?) };
     let first_queued_at = if first & part::FIRST_QUEUED == 0 { None } else { Some(instant(r, zero)?) };
     let input = if first & part::INPUT == 0 { Payload::Null } else { payload(r)? };
     let accepted = if first & part::ACCEPTED == 0 {
@@ -455,9 +499,22 @@ fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
         phase::SKIPPED_AS_FAILED => TaskPhase::Skipped { counts_as_failed: true },
         phase::CANCELLED => TaskPhase::Cancelled,
         phase::TIMED_OUT => TaskPhase::TimedOut { failure: r.u32()? },
+        phase::WAITING => TaskPhase::Waiting(scopes::waiting(r, zero)?),
         other => return Err(bad(format!("task phase {other} is not known"))),
     };
-    Ok(TaskState { phase, attempt, delivery, lost_deliveries, first_queued_at, input, accepted })
+    Ok(TaskState {
+        block: 0,
+        phase,
+        task_type,
+        undone: more & part::UNDONE != 0,
+        fixed_input: more & part::FIXED_INPUT != 0,
+        attempt,
+        delivery,
+        lost_deliveries,
+        first_queued_at,
+        input,
+        accepted,
+    })
 }
 
 /// Parts of a lease.

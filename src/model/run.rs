@@ -1,7 +1,7 @@
 //! The state of a run: what a record holds, decoded. Changed by the engine only.
 
 use super::event::LogEntry;
-use super::ids::{Nonce, RunId, SessionId, WorkflowName};
+use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
 use super::payload::Payload;
 use super::time::{LeaseTime, Span, Timestamp};
 use std::collections::BTreeMap;
@@ -110,10 +110,21 @@ pub struct RunState {
     pub armed: Option<Timestamp>,
     /// Rises with every queueing of any task.
     pub generation: u32,
-    /// Tasks not yet terminal.
+    /// Tasks of the run's own body not yet terminal.
     pub open_tasks: u32,
-    /// By index in the plan.
+    /// Nodes: first the run's own tasks, by index in the plan, then those of `blocks`, one block after the other.
+    /// See [`super::nodes`].
     pub tasks: Vec<TaskState>,
+    /// What was laid out while the run went on: bodies of groups, items, iterations, compensations, `finally`.
+    pub blocks: Vec<Block>,
+    /// What has to be undone if its scope fails, in order of completion.
+    pub undo: Vec<Undo>,
+    /// Set once the outcome is certain and compensations or `finally` go on.
+    pub ending: Option<Ending>,
+    /// Every signal the run was sent, in order.
+    pub signals: Vec<Signal>,
+    /// When a pending run is to begin.
+    pub start_at: Option<Timestamp>,
     /// Labels of workers, referred to by index.
     pub workers: Vec<String>,
     /// Failures, referred to by index.
@@ -122,11 +133,91 @@ pub struct RunState {
     pub log: Vec<LogEntry>,
 }
 
-/// A task of a run.
+/// Nodes that were laid out together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// The node they belong to; none for `finally`.
+    pub owner: Option<u32>,
+    /// What they are to it.
+    pub kind: BlockKind,
+    /// Index in the plan: of the first node for a body, of every node for all others.
+    pub plan: u32,
+    /// The first node.
+    pub first: u32,
+    /// How many.
+    pub len: u32,
+}
+
+/// What the nodes of a block are to their owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockKind {
+    /// The tasks of a group.
+    Body,
+    /// One node for each item of a `for_each`.
+    Items,
+    /// One node: the iteration of this number, from 0.
+    Iteration(u32),
+    /// One node: what undoes the owner.
+    Compensation,
+    /// One node: the group `finally`.
+    Finally,
+}
+
+/// A completed task that would have to be undone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undo {
+    /// The task.
+    pub node: u32,
+    /// Input of its compensation, evaluated when it completed.
+    pub input: Payload,
+}
+
+/// The end of a run that has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ending {
+    /// How it will end.
+    pub status: RunStatus,
+    /// What is under way.
+    pub stage: EndStage,
+    /// Whether completed tasks are undone before it ends.
+    pub undoes: bool,
+}
+
+/// What is done before a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndStage {
+    /// This compensation.
+    Undoing(u32),
+    /// The group `finally`.
+    Finally(u32),
+}
+
+/// A signal the run was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signal {
+    /// Its name.
+    pub name: String,
+    /// The caller's id: the same is accepted once.
+    pub id: Option<String>,
+    /// What it carries.
+    pub payload: Payload,
+    /// Whether a wait has consumed it.
+    pub taken: bool,
+}
+
+/// A node of a run: a task, or an item or iteration of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskState {
+    /// The block it stands in, from 1; 0 is the run's own body. Not stored: it follows from the blocks.
+    pub block: u32,
     /// Where it is.
     pub phase: TaskPhase,
+    /// The type chosen by an expression; none: that of the plan.
+    pub task_type: Option<TaskType>,
+    /// It completed and was undone.
+    pub undone: bool,
+    /// Its input was given by hand and is not evaluated.
+    pub fixed_input: bool,
     /// The current or last attempt, from 1; 0 before the first.
     pub attempt: u32,
     /// Which delivery of the current attempt, from 1: rises whenever the attempt goes back to its queue. 0 before
@@ -146,7 +237,11 @@ impl TaskState {
     /// A task that was not looked at yet and waits for `needs` others.
     pub fn pending(needs: u32) -> Self {
         Self {
+            block: 0,
             phase: TaskPhase::Pending { remaining: needs, any_failed: false, any_completed: false },
+            task_type: None,
+            undone: false,
+            fixed_input: false,
             attempt: 0,
             delivery: 0,
             lost_deliveries: 0,
@@ -174,7 +269,7 @@ pub enum TaskPhase {
         /// Since when: `timeout.queue` counts from here. Every return to the queue begins anew, so that time in a
         /// worker's hands is no waiting.
         since: Timestamp,
-        /// Of its queue entry.
+        /// Of its queue entry; 0 while the run is paused and it has none.
         generation: u32,
     },
     /// Leased to a worker.
@@ -189,6 +284,8 @@ pub enum TaskPhase {
         /// When that is due, on the wall clock.
         due: Timestamp,
     },
+    /// Waits for something else than a worker.
+    Waiting(Waiting),
     /// Done.
     Completed {
         /// Its result.
@@ -233,6 +330,7 @@ impl TaskPhase {
             Self::Queued { .. } => "queued",
             Self::Running { .. } => "running",
             Self::Retrying { .. } => "retrying",
+            Self::Waiting(_) => "waiting",
             Self::Completed { .. } => "completed",
             Self::Failed { .. } => "failed",
             Self::Skipped { .. } => "skipped",
@@ -240,6 +338,56 @@ impl TaskPhase {
             Self::TimedOut { .. } => "timed_out",
         }
     }
+}
+
+/// What a task waits for that no worker does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// A point in time, on the wall clock.
+    Timer {
+        /// When it is due.
+        due: Timestamp,
+    },
+    /// A signal.
+    Signal {
+        /// Of this name.
+        name: String,
+    },
+    /// The tasks of a group.
+    Body {
+        /// Their block, from 1.
+        block: u32,
+        /// Those not yet terminal.
+        open: u32,
+        /// The first failure that counted, index into `failures`.
+        error: Option<u32>,
+        /// The group has failed, and this compensation is under way.
+        undoing: Option<u32>,
+    },
+    /// The items of a `for_each`. The list is the node's input: inside the record, or in chunks beside it.
+    Items {
+        /// Their block, from 1.
+        block: u32,
+        /// The first item that was not looked at for a start.
+        next: u32,
+        /// Items started and not yet terminal.
+        open: u32,
+        /// Items that failed.
+        failed: u32,
+        /// The first failure, index into `failures`.
+        error: Option<u32>,
+    },
+    /// The iterations of a `repeat`.
+    Iterations {
+        /// Block of the last iteration begun, from 1.
+        block: u32,
+        /// Its number, from 0.
+        index: u32,
+        /// When the next begins, while nothing else goes on.
+        due: Option<Timestamp>,
+        /// What the iteration before it came to.
+        previous: Payload,
+    },
 }
 
 /// Who holds an attempt, and until when.

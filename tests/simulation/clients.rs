@@ -107,6 +107,7 @@ async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
         version: None,
         id: Some(id.clone()),
         input: Bytes::from(format!(r#"{{"n":{},"pad":"{pad}"}}"#, rng.below(10))),
+        start_at: None,
         tags: BTreeMap::from([("n".to_owned(), n.to_string())]),
         priority: rng.chance(0.2).then(|| rng.range(0, 10) as i32 - 5),
         reject_existing: false,
@@ -128,7 +129,7 @@ async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
         tokio::time::sleep(rng.millis(0, 15_000)).await;
         let canceled = insist(&world, &mut rng, |app| {
             let id = id.clone();
-            async move { app.cancel(&id, false).await }
+            async move { app.cancel(&id, false, false).await }
         });
         match canceled.await {
             Some(Ok(view)) => {

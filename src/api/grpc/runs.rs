@@ -31,6 +31,7 @@ pub(super) fn start_request(request: v1::StartRunRequest) -> Result<StartRequest
         input: request.input,
         priority: check_priority(request.priority)?,
         tags: request.tags,
+        start_at: None,
         reject_existing,
         wait: convert::wait(request.wait_ms)?,
     })
@@ -82,7 +83,7 @@ impl Doors {
 
     async fn cancel_run(&self, request: v1::CancelRunRequest) -> Result<v1::Run, AppError> {
         let id = convert::run_id(&request.id)?;
-        Ok(convert::run(self.app.cancel(&id, request.force).await?))
+        Ok(convert::run(self.app.cancel(&id, false, request.force).await?))
     }
 
     /// `None`: nothing will ever follow.

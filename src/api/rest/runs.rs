@@ -93,6 +93,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
         input: body.text(start.input),
         priority: check_priority(start.priority)?,
         tags: start.tags,
+        start_at: None,
         reject_existing: start.on_conflict == OnConflict::Reject,
         wait,
     };
@@ -219,7 +220,7 @@ async fn cancel(
     let id = path.parse("id", RunId::new)?;
     query.finish()?;
     let CancelBody { force } = body.read()?;
-    let run = app.cancel(&id, force).await?;
+    let run = app.cancel(&id, false, force).await?;
     Ok(json(StatusCode::OK, &RunJson::from(&run)))
 }
 

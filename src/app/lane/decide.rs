@@ -73,6 +73,7 @@ fn holders(known: &Known) -> Vec<SessionId> {
             TaskPhase::Pending { .. }
             | TaskPhase::Queued { .. }
             | TaskPhase::Retrying { .. }
+            | TaskPhase::Waiting(_)
             | TaskPhase::Completed { .. }
             | TaskPhase::Failed { .. }
             | TaskPhase::Skipped { .. }
@@ -107,18 +108,19 @@ fn ask_back(inner: &Inner, partition: Partition, known: &Known) {
     let Known::Present(c) = known else { return };
     let Some(since) = Instant::now().checked_sub(SETTLED.to_std()) else { return };
     let settled = inner.clock.lease_now(partition);
-    for (task, plan) in c.state.tasks.iter().zip(&c.plan.tasks) {
+    for (i, task) in (0..).zip(&c.state.tasks) {
         let TaskPhase::Running { lease, .. } = &task.phase else { continue };
         let Holder::Session { id, epoch } = &lease.holder else { continue };
         if lease.leased_at.plus(SETTLED) > settled {
             continue;
         }
-        let path = TaskPath::from(&plan.id);
+        let path = c.state.path_of(&c.plan, i);
+        let name = path.clone();
         let run = c.state.id.clone();
         let token = TaskToken { partition, run, path, attempt: task.attempt, nonce: lease.nonce }.encode();
         let mut dispatcher = inner.dispatcher.lock();
         if let Some(key) = dispatcher.lacks(id, *epoch, &token, since) {
-            tracing::warn!(run = %c.state.id, task = %plan.id, session = %id, "nobody works on a lease; its worker is asked to resume");
+            tracing::warn!(run = %c.state.id, task = %name, session = %id, "nobody works on a lease; its worker is asked to resume");
             dispatcher.close(key);
         }
     }

@@ -1,15 +1,25 @@
-//! The run ends as cancelled; every attempt is fenced and no worker is waited for.
+//! The run ends as cancelled; every attempt is fenced and no worker is waited for. Compensation, if asked for, and
+//! `finally` follow.
 
+use super::super::graph::Cascade;
 use super::super::{Stop, Txn};
 use crate::model::command::{Outcome, Refusal};
 use crate::model::run::RunStatus;
 
-/// `force` would skip compensation and `finally`, of which there are none yet.
-pub(super) fn apply(txn: &mut Txn<'_>, _force: bool) -> Result<Outcome, Stop> {
+pub(super) fn apply(txn: &mut Txn<'_>, compensate: bool, force: bool) -> Result<Outcome, Stop> {
     let state = txn.state().ok_or(Refusal::NoRun)?;
     if state.status.is_terminal() {
         return Err(Refusal::Ended(state.status).into());
     }
-    txn.step()?.stop_run(RunStatus::Cancelled, None);
+    let status = match state.ending {
+        // Force cuts an end short, whatever it is.
+        Some(ending) if force => ending.status,
+        Some(ending) => return Err(Refusal::Ending(ending.status).into()),
+        None => RunStatus::Cancelled,
+    };
+    let mut step = txn.step()?;
+    let mut cascade = Cascade::default();
+    step.stop_run(status, None, compensate, force, &mut cascade);
+    step.settle(cascade)?;
     Ok(Outcome::Accepted)
 }

@@ -1,14 +1,14 @@
 //! An attempt's result.
 
-use super::super::graph::{Cascade, End};
-use super::super::payload::{self, keep};
+use super::super::graph::Cascade;
+use super::super::payload;
 use super::super::retry::{Again, Ending};
 use super::super::scope::oversize;
 use super::super::step::Words;
 use super::super::{Stop, Txn};
 use super::find;
 use crate::model::command::{AttemptKey, Outcome, Refusal, RejectedValue};
-use crate::model::payload::{Field, PAYLOAD_MAX};
+use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::TaskPhase;
 use bytes::Bytes;
 
@@ -33,8 +33,8 @@ pub(super) fn apply(
     step.task_mut(i).accepted = Some((key.attempt, key.nonce));
     match output {
         Ok(json) => {
-            let output = keep(json, || Field::new(&format!("o{i}")), &mut step.work.written);
-            step.end_task(i, End::Completed { output }, &mut cascade);
+            let output = step.keep_json(i, json);
+            step.complete_task(i, output, &mut cascade);
         }
         Err(words) => step.fail_attempt(i, &words, Again::Never, Ending::Failed, &mut cascade),
     }

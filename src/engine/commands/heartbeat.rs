@@ -16,7 +16,8 @@ pub(super) fn apply(
     let (i, lease) = held(txn, key)?;
     let claimed = matches!(lease.holder, Holder::Claim { .. });
     let deadline = extend_claim.filter(|_| claimed).map(|span| now.plus(span));
-    let limit = txn.plan.tasks.get(i as usize).and_then(|t| t.timeout.heartbeat);
+    let plan = txn.state().map(|s| s.plan_index(i)).and_then(|p| txn.plan.tasks.get(p as usize));
+    let limit = plan.and_then(|t| t.timeout.heartbeat);
     // See `wake::heartbeat_deadline`: what is left out here is granted there.
     let last = lease.heartbeat_at.unwrap_or(lease.leased_at);
     let beat =

@@ -9,7 +9,7 @@ use crate::model::run::{Holder, Lease, TaskPhase};
 
 pub(super) fn apply(txn: &mut Txn<'_>, command: &LeaseTask) -> Result<Outcome, Stop> {
     let state = txn.state().ok_or(Refusal::NoRun)?;
-    let i = txn.plan.index_of(command.path.as_str()).ok_or(Refusal::Unknown)?;
+    let i = state.find(txn.plan, &command.path).ok_or(Refusal::Unknown)?;
     let task = state.tasks.get(i as usize).ok_or(Refusal::Unknown)?;
     if queued(task) != Some(command.generation) {
         return Err(Refusal::Stale.into());
@@ -25,7 +25,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, command: &LeaseTask) -> Result<Outcome, S
         acked: false,
         heartbeat_at: None,
     };
-    let limits = &step.plan.tasks[i as usize].timeout;
+    let limits = &step.plan_of(i).timeout;
     match &lease.holder {
         Holder::Session { .. } => step.want(step.now.plus(LEASE)),
         Holder::Claim { deadline } => step.want(step.wall(*deadline)),

@@ -1,6 +1,7 @@
 //! One command, one file: everything that can be refused first, on the state as it is; then the change.
 
 mod acked;
+mod act;
 mod adopt;
 mod cancel;
 mod complete;
@@ -8,7 +9,11 @@ mod delete;
 mod fail;
 mod heartbeat;
 mod lease;
+mod pause;
 mod release;
+mod rerun;
+mod resume;
+mod signal;
 mod start;
 mod undelivered;
 mod wake;
@@ -30,26 +35,14 @@ pub(super) fn apply(txn: &mut Txn<'_>, command: &Command) -> Result<Outcome, Sto
         Command::Heartbeat { attempt, extend_claim } => heartbeat::apply(txn, attempt, *extend_claim),
         Command::Adopt { attempt, session, epoch } => adopt::apply(txn, attempt, session, *epoch),
         Command::Wake { sessions } => wake::apply(txn, sessions),
-        Command::Cancel { force } => cancel::apply(txn, *force),
+        Command::Cancel { compensate, force } => cancel::apply(txn, *compensate, *force),
+        Command::Pause => pause::apply(txn),
+        Command::Resume => resume::apply(txn),
+        Command::Signal { name, id, payload } => signal::apply(txn, name, id.as_deref(), payload.as_ref()),
+        Command::Retry => rerun::apply(txn, None),
+        Command::Rerun { path, input } => rerun::apply(txn, Some((path, input.as_ref()))),
+        Command::Act { path, action } => act::apply(txn, path, action),
         Command::Delete { expired } => delete::apply(txn, *expired),
-    }
-}
-
-/// Whether expressions may be evaluated in consequence, so that payloads may have to be at hand.
-pub(super) fn evaluates(command: &Command) -> bool {
-    match command {
-        Command::Start(_)
-        | Command::Complete { .. }
-        | Command::Fail { .. }
-        | Command::Undelivered { .. }
-        | Command::Wake { .. } => true,
-        Command::Lease(_)
-        | Command::Release { .. }
-        | Command::Acked { .. }
-        | Command::Heartbeat { .. }
-        | Command::Adopt { .. }
-        | Command::Cancel { .. }
-        | Command::Delete { .. } => false,
     }
 }
 
@@ -66,7 +59,7 @@ struct Found<'t> {
 /// Finds what a token is for. The run and the task must be there; whether the lease stands is the caller's question.
 fn find<'t>(txn: &'t Txn<'_>, key: &AttemptKey) -> Result<Found<'t>, Refusal> {
     let state = txn.state().ok_or(Refusal::NoRun)?;
-    let index = txn.plan.index_of(key.path.as_str()).ok_or(Refusal::Unknown)?;
+    let index = state.find(txn.plan, &key.path).ok_or(Refusal::Unknown)?;
     let task = state.tasks.get(index as usize).ok_or(Refusal::Unknown)?;
     let lease = match &task.phase {
         TaskPhase::Running { lease, .. } if lease.nonce == key.nonce && task.attempt == key.attempt => {
@@ -76,6 +69,7 @@ fn find<'t>(txn: &'t Txn<'_>, key: &AttemptKey) -> Result<Found<'t>, Refusal> {
         | TaskPhase::Pending { .. }
         | TaskPhase::Queued { .. }
         | TaskPhase::Retrying { .. }
+        | TaskPhase::Waiting(_)
         | TaskPhase::Completed { .. }
         | TaskPhase::Failed { .. }
         | TaskPhase::Skipped { .. }
@@ -84,6 +78,16 @@ fn find<'t>(txn: &'t Txn<'_>, key: &AttemptKey) -> Result<Found<'t>, Refusal> {
     };
     let accepted = task.accepted == Some((key.attempt, key.nonce));
     Ok(Found { index, state, lease, accepted })
+}
+
+/// A run that can still be acted on: neither ended nor ending.
+fn open<'t>(txn: &'t Txn<'_>) -> Result<&'t RunState, Refusal> {
+    let state = txn.state().ok_or(Refusal::NoRun)?;
+    match state.ending {
+        _ if state.status.is_terminal() => Err(Refusal::Ended(state.status)),
+        Some(ending) => Err(Refusal::Ending(ending.status)),
+        None => Ok(state),
+    }
 }
 
 /// Finds the lease a token is for; anything else is stale.

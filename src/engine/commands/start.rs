@@ -24,18 +24,19 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
         start.input.clone().map_or(Payload::Null, |json| keep(json, || Field::new("i"), &mut written));
     let mut tags = plan.tags.clone();
     tags.extend(start.tags.iter().map(|(k, v)| (k.clone(), v.clone())));
+    let own = plan.tasks.iter().take(plan.body.len());
     let state = RunState {
         id: start.id.clone(),
         workflow: start.workflow.clone(),
         version: start.version,
         try_number: 1,
-        status: RunStatus::Running,
+        status: RunStatus::Pending,
         start_digest: start.digest,
         created_at: now,
-        started_at: Some(now),
+        started_at: None,
         ended_at: None,
         last_time: now,
-        deadline: plan.timeout.map(|t| now.plus(t)),
+        deadline: None,
         priority: start.priority.unwrap_or(plan.priority),
         tags,
         retention: plan.retention,
@@ -44,26 +45,49 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
         error: None,
         armed: None,
         generation: 0,
-        open_tasks: plan.tasks.len() as u32,
-        tasks: plan.tasks.iter().map(|t| TaskState::pending(t.needs.len() as u32)).collect(),
+        open_tasks: plan.body.end,
+        tasks: own.map(|t| TaskState::pending(t.needs.len() as u32)).collect(),
+        blocks: Vec::new(),
+        undo: Vec::new(),
+        ending: None,
+        signals: Vec::new(),
+        start_at: start.start_at,
         workers: Vec::new(),
         failures: Vec::new(),
-        log: Vec::with_capacity(2 + 3 * plan.tasks.len()),
+        log: Vec::with_capacity(2 + 3 * plan.body.len()),
     };
     txn.work = Some(Work { written, ..Work::on(state) });
     let mut step: Step<'_> = txn.step()?;
-    step.log_run(EventKind::RunStarted, None);
-    // The first lease would ask for this anyway, and so it need not.
-    step.want(now.plus(LEASE));
-    if let Some(deadline) = step.work.state.deadline {
-        step.want(deadline);
-    }
     let mut cascade = Cascade::default();
-    for (i, task) in plan.tasks.iter().enumerate() {
-        if task.needs.is_empty() {
-            cascade.look_at(i as u32);
-        }
-    }
+    step.begin_if_due(&mut cascade);
     step.settle(cascade)?;
     Ok(Outcome::Accepted)
+}
+
+impl Step<'_> {
+    /// Begins a pending run if it is time.
+    pub(in crate::engine) fn begin_if_due(&mut self, cascade: &mut Cascade) {
+        let (plan, now) = (self.plan, self.now);
+        let state = &mut self.work.state;
+        if state.status != RunStatus::Pending {
+            return;
+        }
+        if let Some(start_at) = state.start_at.filter(|at| *at > now) {
+            return self.want(start_at);
+        }
+        state.status = RunStatus::Running;
+        state.started_at = Some(now);
+        state.deadline = plan.timeout.map(|t| now.plus(t));
+        if let Some(deadline) = state.deadline {
+            self.want(deadline);
+        }
+        self.log_run(EventKind::RunStarted, None);
+        // The first lease would ask for this anyway, and so it need not.
+        self.want(now.plus(LEASE));
+        for i in plan.body.clone() {
+            if plan.tasks[i as usize].needs.is_empty() {
+                cascade.look_at(i);
+            }
+        }
+    }
 }

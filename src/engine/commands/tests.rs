@@ -39,7 +39,7 @@ fn only_a_start_is_taken_by_a_run_that_does_not_exist() {
         fail(&attempt, "x"),
         Command::Release { attempt: attempt.clone() },
         Command::Wake { sessions: std::collections::BTreeMap::new() },
-        Command::Cancel { force: false },
+        Command::Cancel { compensate: false, force: false },
         Command::Delete { expired: false },
     ] {
         assert_eq!(w.apply(&command), NO_RUN, "{command:?}");
@@ -157,14 +157,18 @@ fn a_repeat_of_a_large_output_is_compared_by_its_bytes() {
 }
 
 #[test]
-fn a_stop_for_a_repeat_leaves_what_is_folded_with_it() {
+fn a_stop_decides_nothing_of_what_is_folded_with_it() {
     let mut w = World::started(plan(&[&[], &[]]));
     let (a, b) = (w.lease(0), w.lease(1));
     let large = complete(&a, &format!("\"{}\"", "x".repeat(1_000)));
     assert_eq!(w.apply(&large), Ok(Outcome::Accepted));
     w.at_hand = Some([].into());
     let need = Err(Stop::NeedPayloads(vec![Field::new("o0")]));
-    assert_eq!(w.apply_all(&[complete(&b, "1"), large]), [Ok(Outcome::Accepted), need]);
+    let folded = [complete(&b, "1"), large];
+    assert_eq!(w.apply_all(&folded), [Ok(Outcome::Accepted), need]);
+    assert_eq!(w.statuses(), ["completed", "running"]);
+    w.at_hand = None;
+    assert_eq!(w.apply_all(&folded), [Ok(Outcome::Accepted), Ok(Outcome::Repeated)]);
     assert_eq!(w.run().status, RunStatus::Completed);
 }
 
@@ -271,13 +275,13 @@ fn workers_are_remembered_once_each_and_not_without_bound() {
 fn a_cancel_fences_everything_once() {
     let mut w = World::started(plan(&[&[], &[], &[0]]));
     let attempt = w.lease(0);
-    assert_eq!(w.apply(&Command::Cancel { force: false }), Ok(Outcome::Accepted));
+    assert_eq!(w.apply(&Command::Cancel { compensate: false, force: false }), Ok(Outcome::Accepted));
     assert_eq!(w.statuses(), ["cancelled"; 3]);
     assert_eq!((w.run().status, w.queue.len(), w.wake), (RunStatus::Cancelled, 0, None));
     let token = TaskToken::decode(&w.revoked[0].token).unwrap();
     assert_eq!((token.path, token.attempt, token.nonce), (path(0), 1, attempt.nonce));
     assert_eq!(w.apply(&complete(&attempt, "1")), STALE);
-    let again = w.apply(&Command::Cancel { force: true });
+    let again = w.apply(&Command::Cancel { compensate: false, force: true });
     assert_eq!(again, Err(Stop::Refused(Refusal::Ended(RunStatus::Cancelled))));
     assert_eq!(w.count(EventKind::RunCancelled), 1);
     assert_eq!(w.wake(), Outcome::Nothing);
@@ -291,7 +295,11 @@ fn only_an_ended_run_is_deleted_and_by_retention_only_when_it_has_passed() {
     w.complete(0);
     assert_eq!(w.apply(&delete(true)), Ok(Outcome::Nothing));
     w.pass(Span::secs(7 * 86_400));
-    let outcomes = w.apply_all(&[delete(true), Command::Cancel { force: false }, Command::Start(start())]);
+    let outcomes = w.apply_all(&[
+        delete(true),
+        Command::Cancel { compensate: false, force: false },
+        Command::Start(start()),
+    ]);
     assert_eq!(outcomes, [Ok(Outcome::Accepted), NO_RUN, NO_RUN]);
     assert_eq!((w.state.is_none(), w.wake, w.retain_until), (true, None, None));
     assert_eq!(w.apply(&Command::Start(start())), Ok(Outcome::Accepted));

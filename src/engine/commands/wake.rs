@@ -15,15 +15,17 @@ pub(super) fn apply(txn: &mut Txn<'_>, sessions: &Sessions) -> Result<Outcome, S
     let facts = state.log.len();
     let plan = txn.plan;
     let mut step = txn.step()?;
+    let mut cascade = Cascade::default();
     if step.work.state.deadline.is_some_and(|deadline| deadline <= step.now) {
         let limit = plan.timeout.unwrap_or_default();
         let words = passed("run_timed_out", "the run took longer than", limit);
-        step.stop_run(RunStatus::TimedOut, Some(&words));
-        return Ok(Outcome::Accepted);
-    }
-    let mut cascade = Cascade::default();
-    for i in 0..plan.tasks.len() as u32 {
-        step.tick_task(i, sessions, &mut cascade);
+        step.stop_run(RunStatus::TimedOut, Some(&words), true, false, &mut cascade);
+    } else if step.work.state.status == RunStatus::Pending {
+        step.begin_if_due(&mut cascade);
+    } else {
+        for i in 0..step.work.state.tasks.len() as u32 {
+            step.tick_task(i, sessions, &mut cascade);
+        }
     }
     step.settle(cascade)?;
     if !step.work.state.status.is_terminal() {

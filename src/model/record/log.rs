@@ -41,7 +41,12 @@ fn usual(kind: EventKind) -> (u32, u32) {
         | EventKind::RunCompleted
         | EventKind::RunFailed
         | EventKind::RunCancelled
-        | EventKind::RunTimedOut => (0, 0),
+        | EventKind::RunTimedOut
+        | EventKind::RunPaused
+        | EventKind::RunResumed
+        | EventKind::RunRetried
+        | EventKind::SignalReceived
+        | EventKind::TaskWaiting => (0, 0),
     }
 }
 

@@ -1,4 +1,5 @@
 use super::super::event::{EventKind, EventKind as K, LogEntry};
+use super::super::run::{BlockKind, EndStage, Ending, Signal, Undo, Waiting};
 use super::*;
 use proptest::prelude::*;
 
@@ -77,6 +78,10 @@ fn everything() -> RunState {
                 ..first.clone()
             },
             TaskState {
+                block: 0,
+                task_type: None,
+                undone: false,
+                fixed_input: false,
                 phase: TaskPhase::Queued { since: at(500), generation: 12 },
                 attempt: 3,
                 delivery: 2,
@@ -115,6 +120,11 @@ fn everything() -> RunState {
             TaskState { phase: TaskPhase::Cancelled, ..ran.clone() },
             TaskState { phase: TaskPhase::TimedOut { failure: 2 }, ..ran },
         ],
+        blocks: Vec::new(),
+        undo: Vec::new(),
+        ending: None,
+        signals: Vec::new(),
+        start_at: None,
         workers: vec!["w-1".into(), "w-2".into()],
         failures: vec![
             Failure { code: "exit_3".into(), message: "it broke".into(), task: Some(7), attempt: 1 },
@@ -235,6 +245,43 @@ fn leases() -> impl Strategy<Value = Lease> {
     )
 }
 
+fn waits() -> impl Strategy<Value = Waiting> {
+    let option = || prop::option::of(0..u32::MAX);
+    prop_oneof![
+        instants().prop_map(|due| Waiting::Timer { due }),
+        "[a-z]{0,9}".prop_map(|name| Waiting::Signal { name }),
+        (counts(), counts(), option(), option()).prop_map(|(block, open, error, undoing)| Waiting::Body {
+            block,
+            open,
+            error,
+            undoing
+        }),
+        (counts(), counts(), counts(), counts(), option()).prop_map(|(block, next, open, failed, error)| {
+            Waiting::Items { block, next, open, failed, error }
+        }),
+        (counts(), counts(), prop::option::of(instants()), payloads())
+            .prop_map(|(block, index, due, previous)| Waiting::Iterations { block, index, due, previous }),
+    ]
+}
+
+/// Blocks for nodes behind those of the run itself, each of one that stands before it.
+fn add_blocks(state: &mut RunState, seeds: Vec<(u32, u32, u8, u32)>) {
+    for (owner, plan, kind, len) in seeds {
+        let kind = match kind {
+            0 => BlockKind::Body,
+            1 => BlockKind::Items,
+            2 => BlockKind::Iteration(plan),
+            3 => BlockKind::Compensation,
+            _ => BlockKind::Finally,
+        };
+        let nodes = state.tasks.len() as u32;
+        let owner = (kind != BlockKind::Finally).then(|| owner % nodes.max(1));
+        if nodes > 0 {
+            state.add_block(owner, kind, plan, len);
+        }
+    }
+}
+
 fn phases() -> impl Strategy<Value = TaskPhase> {
     prop_oneof![
         (any::<u32>(), any::<bool>(), any::<bool>()).prop_map(|(remaining, any_failed, any_completed)| {
@@ -247,6 +294,7 @@ fn phases() -> impl Strategy<Value = TaskPhase> {
         any::<u32>().prop_map(|failure| TaskPhase::Failed { failure }),
         any::<bool>().prop_map(|counts_as_failed| TaskPhase::Skipped { counts_as_failed }),
         Just(TaskPhase::Cancelled),
+        waits().prop_map(TaskPhase::Waiting),
         any::<u32>().prop_map(|failure| TaskPhase::TimedOut { failure }),
     ]
 }
@@ -259,6 +307,10 @@ fn tasks() -> impl Strategy<Value = TaskState> {
     let accepted = prop::option::of((counts(), any::<[u8; 16]>().prop_map(Nonce)));
     (phases(), counts(), counts(), counts(), prop::option::of(instants()), payloads(), accepted).prop_map(
         |(phase, attempt, delivery, lost_deliveries, first_queued_at, input, accepted)| TaskState {
+            block: 0,
+            task_type: (attempt == 2).then(|| "pack".parse().unwrap()),
+            undone: delivery == 1,
+            fixed_input: lost_deliveries == 2,
             phase,
             attempt,
             delivery,
@@ -312,12 +364,27 @@ fn states() -> impl Strategy<Value = RunState> {
         prop::collection::vec(failures(), 0..4),
         prop::collection::vec(entries(), 0..12),
     );
-    (head, lists).prop_map(|(head, (tasks, workers, failures, log))| {
+    let stages = (counts(), any::<bool>(), any::<bool>(), prop::sample::select(&RunStatus::ALL[..]));
+    let ending = stages.prop_map(|(node, last, undoes, status)| {
+        let stage = if last { EndStage::Finally(node) } else { EndStage::Undoing(node) };
+        Ending { status, stage, undoes }
+    });
+    let signals = ("[a-z]{1,9}", prop::option::of("[a-z]{1,9}"), payloads(), any::<bool>())
+        .prop_map(|(name, id, payload, taken)| Signal { name, id, payload, taken });
+    let more = (
+        prop::collection::vec((any::<u32>(), counts(), 0..5u8, 0..4u32), 0..4),
+        prop::collection::vec((counts(), payloads()).prop_map(|(node, input)| Undo { node, input }), 0..3),
+        prop::option::of(ending),
+        prop::collection::vec(signals, 0..3),
+        optional(),
+    );
+    (head, lists, more).prop_map(|(head, (tasks, workers, failures, log), more)| {
+        let (blocks, undo, ending, signals, start_at) = more;
         let ((id, workflow, version, try_number, start_digest), status, times, labels, rest) = head;
         let (created_at, started_at, ended_at, last_time, deadline, armed) = times;
         let (priority, tags, retention) = labels;
         let (input, output, error, generation, open_tasks) = rest;
-        RunState {
+        let mut state = RunState {
             id: RunId::new(&id).unwrap(),
             workflow: WorkflowName::new(&workflow).unwrap(),
             version,
@@ -339,10 +406,17 @@ fn states() -> impl Strategy<Value = RunState> {
             generation,
             open_tasks,
             tasks,
+            blocks: Vec::new(),
+            undo,
+            ending,
+            signals,
+            start_at,
             workers,
             failures,
             log,
-        }
+        };
+        add_blocks(&mut state, blocks);
+        state
     })
 }
 

@@ -1,0 +1,43 @@
+//! A task of an open run is ended by hand.
+
+use super::super::graph::{Cascade, End};
+use super::super::step::Words;
+use super::super::{Stop, Txn};
+use super::open;
+use crate::model::command::{Action, Outcome, Refusal};
+use crate::model::ids::TaskPath;
+use crate::model::run::TaskPhase;
+
+pub(super) fn apply(txn: &mut Txn<'_>, path: &TaskPath, action: &Action) -> Result<Outcome, Stop> {
+    let state = open(txn)?;
+    let i = state.find(txn.plan, path).ok_or(Refusal::NoTask)?;
+    let task = state.tasks.get(i as usize).ok_or(Refusal::NoTask)?;
+    if task.phase.is_terminal() {
+        return Err(Refusal::TaskEnded(task.phase.name()).into());
+    }
+    // An item that has not had its turn is not counted yet by those around it.
+    if matches!(task.phase, TaskPhase::Pending { .. }) && !state.is_in_body(i) {
+        return Err(Refusal::NoTask.into());
+    }
+    if matches!((action, &task.phase), (Action::Skip, TaskPhase::Running { .. })) {
+        return Err(Refusal::TaskRunning.into());
+    }
+    let mut step = txn.step()?;
+    let mut cascade = Cascade::default();
+    step.cancel_within(i);
+    step.revoke(i);
+    match action {
+        Action::Skip => step.end_task(i, End::Skipped { counts_as_failed: false }, &mut cascade),
+        Action::Complete(json) => {
+            let output = step.keep_json(i, json.clone());
+            step.complete_task(i, output, &mut cascade);
+        }
+        Action::Fail(failure) => {
+            let code = if failure.code.is_empty() { "failed" } else { &failure.code };
+            let words = Words::clipped(code, &failure.message);
+            step.fail_task(i, &words, &mut cascade);
+        }
+    }
+    step.settle(cascade)?;
+    Ok(Outcome::Accepted)
+}

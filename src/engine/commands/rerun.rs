@@ -1,0 +1,41 @@
+//! An ended run begins again: from what failed, or from a task that is named.
+
+use super::super::graph::Cascade;
+use super::super::limits::LEASE;
+use super::super::payload::keep;
+use super::super::{Stop, Txn};
+use crate::model::command::{Outcome, Refusal};
+use crate::model::ids::TaskPath;
+use bytes::Bytes;
+
+pub(super) fn apply(txn: &mut Txn<'_>, from: Option<(&TaskPath, Option<&Bytes>)>) -> Result<Outcome, Stop> {
+    let state = txn.state().ok_or(Refusal::NoRun)?;
+    if !state.status.is_terminal() {
+        return Err(Refusal::NotEnded(state.status).into());
+    }
+    if from.is_none() && state.status == crate::model::run::RunStatus::Completed {
+        return Err(Refusal::NothingToRetry.into());
+    }
+    let node = match from {
+        Some((path, _)) => {
+            // What comes after the verdict is done again anyway, and cannot be begun from.
+            let node = state.find(txn.plan, path).ok_or(Refusal::NoTask)?;
+            Some(node).filter(|n| state.is_in_bodies(*n)).ok_or(Refusal::NoTask)?.into()
+        }
+        None => None,
+    };
+    let mut step = txn.step()?;
+    if let (Some(i), Some((_, Some(json)))) = (node, from) {
+        let attempt = step.task(i).attempt;
+        let field = step.field(&format!("h{i}.{attempt}.{}", step.work.state.try_number));
+        let input = keep(json.clone(), || field, &mut step.work.written);
+        let task = step.task_mut(i);
+        task.input = input;
+        task.fixed_input = true;
+    }
+    let mut cascade = Cascade::default();
+    step.try_again(node, &mut cascade);
+    step.want(step.now.plus(LEASE));
+    step.settle(cascade)?;
+    Ok(Outcome::Accepted)
+}

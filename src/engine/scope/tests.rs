@@ -211,13 +211,13 @@ fn payloads_that_are_not_at_hand_are_asked_for_all_at_once() {
     let need = Err(Stop::NeedPayloads(vec![Field::new("i"), Field::new("o0")]));
     assert_eq!(w.apply(&command), need);
     assert_eq!(w.state, before);
-    // Folded behind another command, the stop takes back its own change only.
+    // Folded behind another command, the stop stops both.
     let acked = Command::Acked { attempt: w.key(1) };
-    assert_eq!(w.apply_all(&[acked, command.clone()]), [Ok(Outcome::Accepted), need]);
-    assert_eq!(w.statuses(), ["completed", "running", "pending", "pending"]);
-    assert!(w.held(1).unwrap().acked);
+    let folded = [acked, command];
+    assert_eq!(w.apply_all(&folded), [Ok(Outcome::Accepted), need]);
+    assert_eq!(w.state, before);
     w.at_hand = None;
-    assert_eq!(w.apply(&command), Ok(Outcome::Accepted));
+    assert_eq!(w.apply_all(&folded), [Ok(Outcome::Accepted), Ok(Outcome::Accepted)]);
     assert_eq!(w.statuses(), ["completed", "completed", "queued", "skipped"]);
     assert_eq!(input_of(&w, 2), "[1,1]");
 }

@@ -177,16 +177,16 @@ fn what_a_newer_version_wrote_is_refused_with_its_reason() {
     format[0] = 2;
     assert_eq!(decode(&format), Err(bad("its format is 2; this version reads 1")));
     let mut field = bytes.clone();
-    *field.last_mut().unwrap() = 25;
-    assert_eq!(decode(&field), Err(bad("field 25 is not known")));
+    *field.last_mut().unwrap() = 30;
+    assert_eq!(decode(&field), Err(bad("field 30 is not known")));
     let status = bytes.windows(2).position(|w| w == [field::STATUS, 2]).unwrap();
     let mut unknown = bytes.clone();
     unknown[status + 1] = 8;
     assert_eq!(decode(&unknown), Err(bad("run status 8 is not known")));
     let tasks = bytes.windows(3).position(|w| w == [field::TASKS, 12, 0]).unwrap();
     let mut phase = bytes;
-    phase[tasks + 2] = 10;
-    assert_eq!(decode(&phase), Err(bad("task phase 10 is not known")));
+    phase[tasks + 2] = 11;
+    assert_eq!(decode(&phase), Err(bad("task phase 11 is not known")));
 }
 
 #[test]

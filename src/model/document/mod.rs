@@ -106,6 +106,11 @@ fn read_text(
     Err(in_order(faults))
 }
 
+/// The JSON Schema (2020-12) of documents, for editors and for who writes documents by program.
+pub fn json_schema() -> &'static str {
+    include_str!("schema.json")
+}
+
 /// Compiles a canonical document that was stored before (same checks; faults mean a newer writer).
 pub fn compile(canonical: &[u8]) -> Result<Plan, Vec<Fault>> {
     parse(canonical, Format::Json).map(|d| d.plan)

@@ -10,6 +10,8 @@ mod kinds;
 mod limits;
 mod names;
 mod plain;
+mod random;
+mod schema;
 mod switch;
 mod text;
 
@@ -19,6 +21,9 @@ use crate::model::expr::Root;
 use crate::model::plan::{RetryPolicy, TaskKind, Timeouts, When};
 use crate::model::time::Span;
 use proptest::prelude::*;
+
+/// Every construct in one document.
+const EVERY: &str = include_str!("every.yaml");
 
 const ORDER: &str = r#"
 name: order
@@ -52,12 +57,19 @@ priority: -5
 retention: 30d
 "#;
 
+/// A good document: the parser and the schema take it.
+fn good(text: &str, format: Format) -> Document {
+    let document = parse(text.as_bytes(), format).unwrap_or_else(|f| panic!("{text}\n{f:#?}"));
+    assert_eq!(schema::mismatches(text, format), Vec::<String>::new(), "{text}");
+    document
+}
+
 fn yaml(text: &str) -> Document {
-    parse(text.as_bytes(), Format::Yaml).unwrap_or_else(|f| panic!("{text}\n{f:#?}"))
+    good(text, Format::Yaml)
 }
 
 fn json(text: &str) -> Document {
-    parse(text.as_bytes(), Format::Json).unwrap_or_else(|f| panic!("{text}\n{f:#?}"))
+    good(text, Format::Json)
 }
 
 /// The faults as `path:line: message`.
@@ -112,6 +124,20 @@ proptest! {
         if let Ok(document) = parse(&text, Format::Yaml) {
             let again = parse(&document.canonical, Format::Json).map(|d| d.canonical);
             prop_assert_eq!(again.map_err(|f| format!("{f:?}")), Ok(document.canonical));
+        }
+    }
+
+    #[test]
+    fn any_mutated_construct_is_taken_or_refused(at in 0..EVERY.len(), cut in 0..20usize, put in "[ -~\n]{0,6}") {
+        let mut text = EVERY.as_bytes().to_vec();
+        let end = (at + cut).min(text.len());
+        text.splice(at..end, put.bytes());
+        if let Ok(document) = parse(&text, Format::Yaml) {
+            let again = parse(&document.canonical, Format::Json).map(|d| d.canonical);
+            prop_assert_eq!(again.map_err(|f| format!("{f:?}")), Ok(document.canonical));
+            if let Ok(text) = std::str::from_utf8(&text) {
+                prop_assert_eq!(schema::mismatches(text, Format::Yaml), Vec::<String>::new());
+            }
         }
     }
 

@@ -15,6 +15,7 @@ pub mod error;
 pub mod event;
 pub mod expr;
 pub mod ids;
+pub mod instant;
 pub mod json;
 mod nearest;
 pub mod nodes;

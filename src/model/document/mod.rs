@@ -15,15 +15,22 @@
 //! To add a key: take it from the list of what is not supported yet, read it in `task` (or `read`), write it in
 //! `canonical` if it differs from its default, and give it to the plan.
 
+mod build;
 mod canonical;
 mod fields;
 mod graph;
+mod keys;
+mod kind;
 mod load;
+mod names;
 mod node;
+mod policy;
 mod read;
+mod switch;
 mod task;
 #[cfg(test)]
 mod tests;
+mod tree;
 mod yaml;
 
 pub(crate) use node::{Kind, Node, join, sorted};
@@ -61,9 +68,33 @@ pub struct Document {
 ///
 /// The text is at most 1 MiB of UTF-8, with or without a byte order mark.
 pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
+    read_text(text, format, switch::refuse)
+}
+
+/// As [`parse`], for what only looks at a document: takes what the engine does not run yet, too.
+#[cfg(test)]
+pub(crate) fn parse_any(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
+    read_text(text, format, |_, _| {})
+}
+
+fn read_text(
+    text: &[u8],
+    format: Format,
+    refuse: fn(&Node, &mut Vec<Fault>),
+) -> Result<Document, Vec<Fault>> {
     let result = on_deep_stack(|| {
         let root = load::load(text, format).map_err(|fault| vec![fault])?;
-        read::document(&root)
+        let read = read::document(&root);
+        let mut faults = Vec::new();
+        refuse(&root, &mut faults);
+        match read {
+            Ok(document) if faults.is_empty() => Ok(document),
+            Ok(_) => Err(faults),
+            Err(more) => {
+                faults.extend(more);
+                Err(faults)
+            }
+        }
     });
     let faults = match result {
         Some(Ok(document)) => return Ok(document),
@@ -73,6 +104,11 @@ pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
         }
     };
     Err(in_order(faults))
+}
+
+/// The JSON Schema (2020-12) of documents, for editors and for who writes documents by program.
+pub fn json_schema() -> &'static str {
+    include_str!("schema.json")
 }
 
 /// Compiles a canonical document that was stored before (same checks; faults mean a newer writer).

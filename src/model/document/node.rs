@@ -4,8 +4,9 @@ use crate::model::error::Fault;
 use crate::model::json;
 use std::collections::HashSet;
 
-/// Deepest nesting of a document: the contract's 16 for its structure plus a JSON value below it.
-pub(crate) const MAX_DEPTH: usize = 16 + json::MAX_DEPTH;
+/// Deepest nesting of a document: two maps for each of 16 levels of tasks, four more around and inside (the document,
+/// `finally`, its `tasks`, `compensate`), and a JSON value below.
+pub(crate) const MAX_DEPTH: usize = 2 * 16 + 4 + json::MAX_DEPTH;
 
 /// A value in a document.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,34 +1,22 @@
 //! A document as a whole: its keys, its tasks, and what they come to.
 
 use super::Document;
+use super::build::Compiler;
 use super::canonical::{self, Model};
 use super::fields::{Faults, Fields, text};
-use super::graph::Graph;
+use super::graph::{Graph, Hints};
+use super::keys;
 use super::load::{MAX_BYTES, whole};
-use super::node::{Entry, Kind, Node, duplicate_keys, join, shown};
-use super::task::Draft;
+use super::names::Spot;
+use super::node::{Kind, Node, duplicate_keys, join, shown};
+use super::tree::Tree;
 use crate::model::error::Fault;
-use crate::model::expr::{InputSchema, Template};
-use crate::model::ids::{TaskId, WorkflowName};
-use crate::model::plan::{Plan, Role, TaskKind, TaskPlan};
+use crate::model::expr::InputSchema;
+use crate::model::ids::WorkflowName;
+use crate::model::plan::{Plan, TaskPlan};
 use crate::model::time::Span;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-const KEYS: [&str; 10] = [
-    "name",
-    "description",
-    "input",
-    "tasks",
-    "output",
-    "timeout",
-    "fail_fast",
-    "tags",
-    "priority",
-    "retention",
-];
-
-/// Most tasks of a document, for now: wide runs need their own form of record.
-pub(super) const MAX_TASKS: usize = 1_000;
 /// How long a finished run is kept unless the document says otherwise.
 pub(super) const DEFAULT_RETENTION: Span = Span::secs(7 * 86_400);
 /// Most tags of a document.
@@ -52,7 +40,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         faults.add("", None, "the document is empty");
         return None;
     }
-    let fields = Fields::of(root, "", &KEYS, &["finally"], faults)?;
+    let fields = Fields::of(root, "", &keys::DOCUMENT, &[], faults)?;
     let name = name(&fields, faults);
     let input_schema = fields.get("input").and_then(|node| schema(node, faults));
     let timeout = fields.limit("timeout", faults);
@@ -61,20 +49,23 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     let priority = fields.integer("priority", -100..=100, faults).unwrap_or(0) as i32;
     let retention = fields.duration("retention", faults).unwrap_or(DEFAULT_RETENTION);
     let description = fields.text("description", faults);
-    let drafts = drafts(fields.get("tasks"), faults)?;
-    let graph = Graph::of(&drafts, faults);
+    let tree = Tree::read(fields.get("tasks"), fields.get("finally"), faults)?;
+    let hints = Hints::default();
+    let graph = Graph::of(&tree, &hints, faults);
 
-    let mut templates = Vec::with_capacity(drafts.len());
-    for (task, draft) in (0..).zip(&drafts) {
-        let seen = graph.seen_by(task);
-        let mut compile = |node: Option<&Node>, key: &str| {
-            node.map(|node| Template::compile(node, &join(&draft.path, key), &seen, &mut faults.0))
-        };
-        templates.push((compile(draft.condition, "if"), compile(draft.input, "input")));
-    }
+    let mut compiler = Compiler { tree: &tree, graph: &graph, hints: &hints, faults };
+    let tasks: Option<Vec<TaskPlan>> = (0..tree.drafts.len() as u32)
+        .map(|task| compiler.task(task))
+        // To the end, for its faults.
+        .fold(Some(Vec::with_capacity(tree.drafts.len())), |all, task| match (all, task) {
+            (Some(mut all), Some(task)) => {
+                all.push(task);
+                Some(all)
+            }
+            _ => None,
+        });
     let output_node = fields.get("output");
-    let output =
-        output_node.map(|node| Template::compile(node, "output", &graph.seen_by_all(), &mut faults.0));
+    let output = output_node.map(|node| compiler.template(node, "output", Spot::Run));
     if !faults.0.is_empty() {
         return None;
     }
@@ -89,7 +80,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         tags: &tags,
         priority,
         retention,
-        tasks: &drafts,
+        tree: &tree,
         needs: &graph.needs,
     };
     let canonical = canonical::write(&model);
@@ -101,38 +92,13 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         faults.add("", None, message);
         return None;
     }
-    let Graph { needs, dependents, .. } = graph;
-    let mut tasks = Vec::with_capacity(drafts.len());
-    for (((draft, (condition, input)), needs), dependents) in
-        drafts.into_iter().zip(templates).zip(needs).zip(dependents)
-    {
-        tasks.push(TaskPlan {
-            id: draft.id,
-            role: Role::Task,
-            parent: None,
-            for_each: None,
-            repeat: None,
-            compensate: None,
-            kind: TaskKind::Worker(draft.task_type?),
-            needs,
-            dependents,
-            when: draft.when,
-            condition,
-            input,
-            retry: draft.retry,
-            timeout: draft.timeout,
-            continue_on_error: draft.continue_on_error,
-            priority: draft.priority,
-            description: draft.description.map(str::to_owned),
-        });
-    }
     let name = name?;
     let plan = Plan {
         name: name.clone(),
         description: description.map(str::to_owned),
-        body: 0..tasks.len() as u32,
-        finally: None,
-        tasks,
+        tasks: tasks?,
+        body: tree.body.clone(),
+        finally: tree.finally,
         output,
         timeout,
         fail_fast,
@@ -193,51 +159,4 @@ fn tags(node: &Node, faults: &mut Faults) -> BTreeMap<String, String> {
         tags.entry(entry.key.clone()).or_insert_with(|| value.to_owned());
     }
     tags
-}
-
-/// The tasks, in the order of the text; at least one. `[]`, `{}`, `null` and no key at all are one and the same.
-fn drafts<'n>(node: Option<&'n Node>, faults: &mut Faults) -> Option<Vec<Draft<'n>>> {
-    let none = "a workflow has at least one task";
-    let entries: &[Entry] = match node.map(|n| &n.kind) {
-        None | Some(Kind::Null) => &[],
-        Some(Kind::List(items)) if items.is_empty() => &[],
-        Some(Kind::Map(entries)) => entries,
-        Some(_) => {
-            if let Some(node) = node {
-                faults.wrong("tasks", node, "a map from task id to task");
-            }
-            return None;
-        }
-    };
-    let line = node.and_then(Node::at);
-    if entries.is_empty() {
-        faults.add("tasks", line, none);
-        return None;
-    }
-    if entries.len() > MAX_TASKS {
-        faults.add(
-            "tasks",
-            line,
-            format!("there are {} tasks; the limit is {MAX_TASKS} for now", entries.len()),
-        );
-        return None;
-    }
-    let mut drafts = Vec::with_capacity(entries.len());
-    let mut seen = BTreeSet::new();
-    for entry in entries {
-        let path = join("tasks", &entry.key);
-        let id = match TaskId::new(&entry.key) {
-            Ok(id) => id,
-            Err(e) => {
-                let message = format!("the task id {} is not valid: {}", shown(&e.got), e.rule);
-                faults.add(&path, Some(entry.line).filter(|l| *l > 0), message);
-                continue;
-            }
-        };
-        // A second task of that id has been told already.
-        if seen.insert(id.clone()) {
-            drafts.extend(Draft::read(id, &entry.value, &path, faults));
-        }
-    }
-    Some(drafts)
 }

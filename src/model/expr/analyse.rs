@@ -9,10 +9,25 @@ use super::program::{FILTERS, FUNCTIONS, Program, TESTS, Var};
 use crate::model::json;
 use crate::model::nearest::did_you_mean;
 
-/// Resolves the names of tasks for one place in a document.
+/// What may be read from one place in a document.
 pub(crate) trait Names {
     /// The index of a task that may be read here; `Err` says why there is none.
     fn task(&self, id: &str) -> Result<u32, String>;
+    /// Which of the words that are not seen everywhere are seen here.
+    fn place(&self) -> Place;
+}
+
+/// Words that are seen in some places only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Place {
+    /// `item` and `index`: a `for_each` is around.
+    pub(crate) item: bool,
+    /// `loop.index` and `loop.previous`: a `repeat` is around.
+    pub(crate) repeat: bool,
+    /// `loop.output`: an iteration of the task itself has ended.
+    pub(crate) ended: bool,
+    /// `run.status` and `run.error`: the run is about to end.
+    pub(crate) finally: bool,
 }
 
 /// An expression, compiled.
@@ -28,6 +43,12 @@ pub(super) enum Compiled {
 
 /// What `run` has.
 const RUN: [&str; 7] = ["id", "workflow", "version", "try", "created_at", "tags", "priority"];
+/// What it has in `finally`, too.
+const RUN_FINALLY: [&str; 2] = ["status", "error"];
+/// What `loop` has.
+const LOOP: [&str; 3] = ["index", "output", "previous"];
+/// What errors have.
+const ERROR: [&str; 2] = ["code", "message"];
 
 /// Compiles one expression, or says everything that is wrong with it.
 pub(super) fn compile(
@@ -305,50 +326,80 @@ impl<'s> Rewriter<'_, 's> {
     fn path(&mut self, at: usize) -> Option<(Path, usize)> {
         let name = self.tokens[at].text;
         let (mut steps, end) = self.steps(at + 1);
+        let shown = steps.iter().fold(name.to_owned(), |shown, step| show_step(shown, step));
+        let place = self.names.place();
         let root = match name {
-            "input" => Root::Input,
-            "run" => {
-                let first = steps.first().map_or("id", String::as_str);
-                if !RUN.contains(&first) {
-                    let hint = did_you_mean(first, RUN.iter().copied());
-                    self.faults.push(format!("run has no '{first}'{hint}; it has {}", RUN.join(", ")));
-                    return None;
-                }
-                Root::Run
-            }
-            "tasks" => self.task(&mut steps)?,
-            "item" | "index" => {
-                self.faults.push(format!("'{name}' belongs to for_each, which is not supported yet"));
-                return None;
-            }
-            "loop" => {
-                self.faults.push("'loop' belongs to repeat, which is not supported yet".to_owned());
-                return None;
-            }
+            "input" => Some(Root::Input),
+            "run" => self.run(&steps, place),
+            "tasks" => self.task(&mut steps),
+            "item" | "index" if !place.item => self.fault(format!(
+                "'{name}' is seen under for_each only; 'if' and 'for_each' itself see that of a group around"
+            )),
+            "item" => Some(Root::Item),
+            "index" if steps.is_empty() => Some(Root::Index),
+            "index" => self.fault("index is a number and has nothing inside"),
+            "loop" => self.iteration(&mut steps, place),
             _ => {
-                let hint = did_you_mean(name, ["input", "tasks", "run"]);
-                self.faults
-                    .push(format!("there is no '{name}'{hint}; an expression sees input, tasks and run"));
-                return None;
+                let mut known = vec!["input", "tasks", "run"];
+                known.extend(["item", "index"].iter().filter(|_| place.item));
+                known.extend(["loop"].iter().filter(|_| place.repeat));
+                let hint = did_you_mean(name, known.iter().copied());
+                let (last, others) = known.split_last()?;
+                let others = others.join(", ");
+                self.fault(format!("there is no '{name}'{hint}; an expression here sees {others} and {last}"))
             }
-        };
-        let mut shown = match root {
-            Root::Output(_) | Root::Facts(_) => String::new(),
-            Root::Input
-            | Root::Run
-            | Root::Item
-            | Root::Index
-            | Root::LoopIndex
-            | Root::LoopOutput
-            | Root::LoopPrevious => name.to_owned(),
-        };
-        if shown.is_empty() {
-            let (written, _) = self.steps(at + 1);
-            shown = written.iter().fold("tasks".to_owned(), |shown, step| show_step(shown, step));
-        } else {
-            shown = steps.iter().fold(shown, |shown, step| show_step(shown, step));
-        }
+        }?;
         Some((Path { root, steps, shown }, end))
+    }
+
+    fn fault<T>(&mut self, message: impl Into<String>) -> Option<T> {
+        self.faults.push(message.into());
+        None
+    }
+
+    fn run(&mut self, steps: &[String], place: Place) -> Option<Root> {
+        let Some(first) = steps.first().map(String::as_str) else { return Some(Root::Run) };
+        let ended = RUN_FINALLY.contains(&first);
+        if ended && !place.finally {
+            return self.fault(format!("run.{first} is seen in 'finally' only: until then nobody knows"));
+        }
+        if !ended && !RUN.contains(&first) {
+            let known = RUN.iter().chain(RUN_FINALLY.iter().filter(|_| place.finally)).copied();
+            let all = known.clone().collect::<Vec<_>>().join(", ");
+            return self.fault(format!("run has no '{first}'{}; it has {all}", did_you_mean(first, known)));
+        }
+        match (first, steps.get(1)) {
+            ("status", Some(_)) => self.fault("run.status is text and has nothing inside"),
+            ("error", Some(part)) if !ERROR.contains(&part.as_str()) || steps.len() > 2 => {
+                self.fault(format!("run.error has code and message, no '{}'", steps[1..].join(".")))
+            }
+            _ => Some(Root::Run),
+        }
+    }
+
+    /// Takes the field off the steps of `loop.…`.
+    fn iteration(&mut self, steps: &mut Vec<String>, place: Place) -> Option<Root> {
+        if !place.repeat {
+            return self
+                .fault("'loop' is seen under repeat only; 'if' and 'for_each' see that of a group around");
+        }
+        if steps.is_empty() {
+            return self.fault("'loop' stands for no value; write loop.index, loop.previous or loop.output");
+        }
+        let field = steps.remove(0);
+        match field.as_str() {
+            "index" if steps.is_empty() => Some(Root::LoopIndex),
+            "index" => self.fault("loop.index is a number and has nothing inside"),
+            "previous" => Some(Root::LoopPrevious),
+            "output" if place.ended => Some(Root::LoopOutput),
+            "output" => self.fault(
+                "loop.output is seen in 'while' and 'delay' only; elsewhere loop.previous has the iteration before",
+            ),
+            _ => self.fault(format!(
+                "loop has no '{field}'{}; it has index, output and previous",
+                did_you_mean(&field, LOOP)
+            )),
+        }
     }
 
     /// Takes task and field off the steps of `tasks.…`.

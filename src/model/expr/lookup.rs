@@ -3,6 +3,7 @@
 use super::{ExprError, Root, Scope};
 use crate::model::json;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Where a path begins, and where it goes from there.
@@ -19,6 +20,8 @@ pub(super) struct Path {
 #[derive(Debug, Default)]
 pub(super) struct Lookups {
     groups: Vec<Group>,
+    /// By root: its place in `groups`.
+    by_root: BTreeMap<Root, usize>,
     paths: Vec<(Path, usize, usize)>,
 }
 
@@ -34,16 +37,14 @@ struct Group {
 impl Lookups {
     /// Adds a path; returns its number.
     pub(super) fn add(&mut self, path: Path) -> usize {
-        let group = if let Some(group) = self.groups.iter().position(|g| g.root == path.root) {
-            group
-        } else {
+        let group = *self.by_root.entry(path.root.clone()).or_insert_with(|| {
             self.groups.push(Group {
                 root: path.root.clone(),
                 paths: json::Paths::default(),
                 numbers: Vec::new(),
             });
             self.groups.len() - 1
-        };
+        });
         let Group { paths, numbers, .. } = &mut self.groups[group];
         let slot = paths.add(&path.steps);
         if let Some(number) = numbers.get(slot) {
@@ -60,9 +61,7 @@ impl Lookups {
 
     /// The roots, in order, each once.
     pub(super) fn roots(&self) -> Vec<Root> {
-        let mut roots: Vec<Root> = self.groups.iter().map(|g| g.root.clone()).collect();
-        roots.sort();
-        roots
+        self.by_root.keys().cloned().collect()
     }
 }
 

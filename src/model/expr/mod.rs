@@ -33,7 +33,7 @@ mod tests;
 pub use schema::InputSchema;
 pub use template::Template;
 
-pub(crate) use analyse::Names;
+pub(crate) use analyse::{Names, Place};
 pub(crate) use lex::{has_expression, is_one_expression};
 
 use bytes::Bytes;

@@ -17,6 +17,10 @@ impl Names for Known {
             _ => Err(format!("there is no task '{id}'")),
         }
     }
+
+    fn place(&self) -> Place {
+        Place::default()
+    }
 }
 
 #[derive(Default)]
@@ -314,9 +318,10 @@ fn names_are_checked_at_registration() {
         ("${{ tasks.zz.output }}", "no task 'zz'"),
         ("${{ tasks[input.x].output }}", "name a task"),
         ("${{ run.idd }}", "did you mean 'id'"),
-        ("${{ item.sku }}", "for_each, which is not supported yet"),
-        ("${{ index }}", "not supported yet"),
-        ("${{ loop.index }}", "repeat, which is not supported yet"),
+        ("${{ item.sku }}", "'item' is seen under for_each only"),
+        ("${{ index }}", "'index' is seen under for_each only"),
+        ("${{ loop.index }}", "'loop' is seen under repeat only"),
+        ("${{ run.status }}", "run.status is seen in 'finally' only"),
         ("${{ input.a | uper }}", "did you mean 'upper'"),
         ("${{ input.a | safe }}", "no filter 'safe'"),
         ("${{ input.a is defind }}", "did you mean 'defined'"),

@@ -4,6 +4,7 @@
 //! ```text
 //! workflows, runs, claims   use cases          sessions   worker streams
 //! lane/                     the commit path    feeder     queue → worker
+//! cursor                    pages of lists
 //! ticker                    what is due        hub, feeds, render   events and views
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 mod claims;
 mod clock;
+mod cursor;
 pub mod error;
 mod feeder;
 mod feeds;

@@ -3,13 +3,15 @@
 use super::error::{cut, invalid, invalid_all};
 use super::limits::{CLAIM_MAX, CLAIM_TYPES_MAX, LABEL_MAX, TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX};
 use crate::app::AppError;
+use crate::app::bulk::ITEMS_MAX;
+use crate::app::view::{ByHand, RunFilter, StartAt, Which};
 use crate::dispatch::message::AckStatus;
 use crate::model::error::{ErrorCode, Fault};
 use crate::model::event::EventKind;
-use crate::model::ids::TaskType;
-use crate::model::json;
+use crate::model::ids::{RunId, TaskType};
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::RunStatus;
+use crate::model::{duration, instant, json};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -60,6 +62,96 @@ pub(crate) fn check_priority(priority: Option<i32>) -> Result<Option<i32>, AppEr
             Err(invalid("priority", format!("{n} is not from -100 to 100")))
         }
         other => Ok(other),
+    }
+}
+
+/// Reads when a run is to begin: an instant, or `+` and a duration.
+pub(crate) fn start_at(text: &str) -> Result<StartAt, String> {
+    match text.strip_prefix('+') {
+        Some(span) => duration::parse(span).map(StartAt::After),
+        None => {
+            instant::parse(text).map(StartAt::At).map_err(|e| format!("{e}, or + and a duration: +1h30m"))
+        }
+    }
+}
+
+/// What a call by hand brings, as far as it is given.
+#[derive(Debug, Default)]
+pub(crate) struct Brought {
+    /// JSON text.
+    pub(crate) output: Option<Bytes>,
+    /// Code and message.
+    pub(crate) error: Option<(String, String)>,
+    /// JSON text.
+    pub(crate) input: Option<Bytes>,
+}
+
+/// The names of what can be done by hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = ActionName)]
+pub(crate) enum ActionName {
+    /// An open task is skipped; not one that a worker has.
+    Skip,
+    /// An open task is completed with `output`.
+    Complete,
+    /// An open task is failed with `error`, unretried.
+    Fail,
+    /// An ended run begins again from the task, with `input` in place of the evaluated one.
+    Rerun,
+}
+
+/// Puts together what is done by hand; what does not go with the action is refused.
+pub(crate) fn by_hand(action: ActionName, brought: Brought) -> Result<ByHand, AppError> {
+    let Brought { output, error, input } = brought;
+    let given = [
+        ("output", output.is_some(), ActionName::Complete, "complete"),
+        ("error", error.is_some(), ActionName::Fail, "fail"),
+        ("input", input.is_some(), ActionName::Rerun, "rerun"),
+    ];
+    let faults = given.into_iter().filter(|(_, given, of, _)| *given && *of != action);
+    let faults: Vec<_> = faults
+        .map(|(path, _, _, of)| Fault {
+            path: path.to_owned(),
+            line: None,
+            message: format!("goes with the action {of} only"),
+        })
+        .collect();
+    if !faults.is_empty() {
+        return Err(invalid_all(faults));
+    }
+    Ok(match action {
+        ActionName::Skip => ByHand::Skip,
+        ActionName::Complete => ByHand::Complete { output: output.unwrap_or_default() },
+        ActionName::Fail => {
+            let (code, message) = error.unwrap_or_default();
+            ByHand::Fail { code, message }
+        }
+        ActionName::Rerun => ByHand::Rerun { input },
+    })
+}
+
+/// Which runs a call for many is about: ids, or a filter with what belongs to it.
+pub(crate) fn which(
+    ids: Option<Vec<String>>,
+    filter: Option<RunFilter>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+) -> Result<Which, AppError> {
+    match (ids, filter) {
+        (Some(ids), None) if limit.is_none() && cursor.is_none() => {
+            Ok(Which::Ids(ids.iter().map(|id| word("id", id, RunId::new)).collect()))
+        }
+        (Some(_), None) => Err(invalid("ids", "take neither limit nor cursor; these go with a filter")),
+        (None, Some(filter)) => {
+            let limit = limit.unwrap_or(ITEMS_MAX as u32);
+            if !(1..=ITEMS_MAX as u32).contains(&limit) {
+                return Err(invalid("limit", format!("{limit} is not from 1 to {ITEMS_MAX}")));
+            }
+            Ok(Which::Matching { filter, limit, cursor })
+        }
+        (None, None) => Err(invalid("ids", "give either ids or a filter")),
+        (Some(_), Some(_)) => Err(invalid("filter", "give either ids or a filter, not both")),
     }
 }
 
@@ -128,6 +220,7 @@ pub(crate) fn accepted(status: AckStatus) -> Result<(), AppError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::time::{Span, Timestamp};
 
     #[test]
     fn tags_are_bounded_and_filterable() {
@@ -168,6 +261,52 @@ mod tests {
         }
         assert_eq!(event_type("task.*"), Ok("task.*".to_owned()));
         assert!(event_type("task").is_err());
+    }
+
+    #[test]
+    fn a_start_is_an_instant_or_a_span_from_now() {
+        assert_eq!(start_at("1970-01-01T00:00:01Z"), Ok(StartAt::At(Timestamp(1_000_000))));
+        assert_eq!(start_at("+1h30m"), Ok(StartAt::After(Span::secs(5_400))));
+        for bad in ["", "+", "5m", "-5m", "+-5m", "++5m", "+5", "now", "2030-01-01", "1893456000"] {
+            assert!(start_at(bad).is_err(), "{bad:?}");
+        }
+        assert!(start_at("tomorrow").unwrap_err().ends_with(", or + and a duration: +1h30m"));
+    }
+
+    #[test]
+    fn what_does_not_go_with_an_action_is_refused() {
+        let json = || Some(Bytes::from_static(b"1"));
+        let all = || Brought { output: json(), error: Some(("c".into(), "m".into())), input: json() };
+        let paths = |action| -> Vec<String> {
+            by_hand(action, all()).unwrap_err().faults.into_iter().map(|f| f.path).collect()
+        };
+        assert_eq!(paths(ActionName::Skip), ["output", "error", "input"]);
+        assert_eq!(paths(ActionName::Complete), ["error", "input"]);
+        assert_eq!(paths(ActionName::Fail), ["output", "input"]);
+        assert_eq!(paths(ActionName::Rerun), ["output", "error"]);
+        let bare = |action| by_hand(action, Brought::default()).unwrap();
+        assert_eq!(bare(ActionName::Skip), ByHand::Skip);
+        assert_eq!(bare(ActionName::Complete), ByHand::Complete { output: Bytes::new() });
+        let (code, message) = (String::new(), String::new());
+        assert_eq!(bare(ActionName::Fail), ByHand::Fail { code, message });
+        assert_eq!(bare(ActionName::Rerun), ByHand::Rerun { input: None });
+    }
+
+    #[test]
+    fn many_runs_are_named_by_ids_or_by_a_filter() {
+        let path = |result: Result<Which, AppError>| result.unwrap_err().faults.remove(0).path;
+        let filter = || Some(RunFilter::default());
+        let ids = || Some(vec!["a".to_owned()]);
+        assert_eq!(which(ids(), None, None, None), Ok(Which::Ids(vec![Ok(RunId::new("a").unwrap())])));
+        let matching = Which::Matching { filter: RunFilter::default(), limit: 1_000, cursor: None };
+        assert_eq!(which(None, filter(), None, None), Ok(matching));
+        assert_eq!(path(which(None, None, None, None)), "ids");
+        assert_eq!(path(which(ids(), filter(), None, None)), "filter");
+        assert_eq!(path(which(ids(), None, Some(1), None)), "ids");
+        assert_eq!(path(which(None, filter(), Some(0), None)), "limit");
+        assert_eq!(path(which(None, filter(), Some(1_001), None)), "limit");
+        let Ok(Which::Ids(ids)) = which(Some(vec!["a b".into()]), None, None, None) else { panic!() };
+        assert_eq!(ids[0].clone().unwrap_err().faults[0].path, "id");
     }
 
     #[test]

@@ -20,6 +20,11 @@ const DOMAIN: &str = "downbeat";
 /// faults or of a message is cut there. REST and `StartMany` tell all.
 const STATUS_BYTES: usize = 4 << 10;
 
+/// About the most bytes of an error in an answer with 1,000 of them.
+const ITEM_BYTES: usize = 2 << 10;
+/// Most faults that such an error tells.
+const FAULTS_OF_AN_ITEM: usize = 16;
+
 /// Result of a REST handler.
 pub(crate) type Answer = Result<Response, Refused>;
 
@@ -64,23 +69,45 @@ pub(crate) struct FaultJson<'a> {
     message: &'a str,
 }
 
+impl<'a> From<&'a AppError> for Problem<'a> {
+    fn from(error: &'a AppError) -> Self {
+        let fault = |f: &'a Fault| FaultJson { path: &f.path, line: f.line, message: &f.message };
+        Self {
+            kind: format!("/docs/errors/{}", error.code.as_str()),
+            title: error.code.title(),
+            status: error.code.http_status(),
+            detail: &error.message,
+            code: error.code.as_str(),
+            faults: error.faults.iter().map(fault).collect(),
+        }
+    }
+}
+
+/// An error as one item of many tells it: at most about [`ITEM_BYTES`], so that the answers to all items have a
+/// limit. Faults that find no room are counted.
+pub(crate) fn brief(mut error: AppError) -> AppError {
+    error.message = cut(&error.message, ITEM_BYTES / 4).into_owned();
+    let mut room = ITEM_BYTES / 2;
+    let mut kept = 0;
+    for fault in error.faults.iter().take(FAULTS_OF_AN_ITEM) {
+        let Some(left) = room.checked_sub(fault.path.len() + fault.message.len() + 16) else { break };
+        (room, kept) = (left, kept + 1);
+    }
+    let more = error.faults.len() - kept;
+    if more > 0 {
+        error.faults.truncate(kept);
+        let message = format!("and {more} more; a call for this item alone tells all of them");
+        error.faults.push(Fault { path: String::new(), line: None, message });
+    }
+    error
+}
+
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Self(error) = self;
         let status =
             StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let problem = Problem {
-            kind: format!("/docs/errors/{}", error.code.as_str()),
-            title: error.code.title(),
-            status: status.as_u16(),
-            detail: &error.message,
-            code: error.code.as_str(),
-            faults: error
-                .faults
-                .iter()
-                .map(|f| FaultJson { path: &f.path, line: f.line, message: &f.message })
-                .collect(),
-        };
+        let problem = Problem::from(&error);
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
@@ -257,6 +284,23 @@ mod tests {
             violations[told].description,
             format!("and {} more; REST lists all of them", 1_000 - told)
         );
+    }
+
+    #[test]
+    fn an_error_of_an_item_is_brief_whatever_there_is_to_tell() {
+        let fault = |n: usize| Fault { path: format!("a{n}"), line: None, message: "x".repeat(n) };
+        let error = |faults| AppError::with_faults(ErrorCode::InvalidInput, "é".repeat(9_000), faults);
+        let short = brief(error(vec![fault(1)]));
+        assert_eq!((short.faults.len(), short.message.len() <= ITEM_BYTES / 4), (1, true));
+        for (faults, kept, more) in [
+            ((0..100).map(|_| fault(3)).collect::<Vec<_>>(), 16, "and 84 more; "),
+            (vec![fault(900), fault(900)], 1, "and 1 more; "),
+            (vec![fault(9_000)], 0, "and 1 more; "),
+        ] {
+            let told = brief(error(faults)).faults;
+            assert_eq!(told.len(), kept + 1);
+            assert!(told[kept].message.starts_with(more), "{told:?}");
+        }
     }
 
     #[test]

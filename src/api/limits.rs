@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Largest JSON body: an input of 1 MiB and what stands around it.
 pub(crate) const JSON_BODY_MAX: usize = 2 << 20;
+/// Largest body of a call for many runs.
+pub(crate) const BULK_BODY_MAX: usize = 8 << 20;
 /// Largest workflow document.
 pub(crate) const DOCUMENT_MAX: usize = 1 << 20;
 /// Largest body that settles a task. An output above 1 MiB must reach the application, which fails the

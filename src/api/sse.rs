@@ -114,7 +114,9 @@ pub(crate) struct EventData {
     delivery: Option<u32>,
     /// Label of the worker.
     worker: Option<String>,
-    /// On `completed`.
+    /// Name of the signal, on `signal.received`.
+    signal: Option<String>,
+    /// On `completed`; on `signal.received` what the signal carries.
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<()>,
     /// On `failed`, `retrying`, `timed_out`.
@@ -163,6 +165,9 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
     if let Some(worker) = &event.worker {
         out.extend_from_slice(b",\"worker\":");
         serde_json::to_writer(&mut *out, worker)?;
+    }
+    if let Some(signal) = &event.signal {
+        write!(out, ",\"signal\":\"{signal}\"")?;
     }
     if let Some(output) = &event.output {
         out.extend_from_slice(b",\"output\":");
@@ -269,6 +274,16 @@ mod tests {
     }
 
     #[test]
+    fn a_signal_has_its_name_and_what_it_carries() {
+        let mut event = event(EventKind::SignalReceived);
+        event.signal = Some("approved".into());
+        event.output = Some(ValueView::Json(Bytes::from_static(b"{\"by\":1.0}")));
+        assert!(
+            text(&event).ends_with(",\"version\":3,\"signal\":\"approved\",\"output\":{\"by\":1.0}}\n\n")
+        );
+    }
+
+    #[test]
     fn nothing_in_a_value_breaks_a_frame() {
         let mut event = event(EventKind::TaskFailed);
         let nasty = "a\r\nevent: done\ndata: x\n\n\0\u{1b}[2J\rb";
@@ -302,7 +317,7 @@ mod tests {
         full.task = Some(TaskPath::parse("a").unwrap());
         full.task_type = Some(TaskType::new("a").unwrap());
         (full.attempt, full.delivery, full.worker) = (Some(1), Some(2), Some("w".into()));
-        full.output = Some(ValueView::default());
+        (full.signal, full.output) = (Some("approved".into()), Some(ValueView::default()));
         full.error = Some(ErrorView { code: "c".into(), message: "m".into(), task: None, attempt: 0 });
         let text = text(&full);
         let data = text.lines().nth(2).unwrap().strip_prefix("data: ").unwrap();

@@ -2,7 +2,7 @@
 //! The only caller of the engine and of `Store::commit`; names no axum, tonic or redis type.
 //!
 //! ```text
-//! workflows, runs, claims   use cases          sessions   worker streams
+//! workflows, runs, bulk, claims   use cases    sessions   worker streams
 //! lane/                     the commit path    feeder     queue → worker
 //! cursor                    pages of lists
 //! ticker                    what is due        hub, feeds, render   events and views
@@ -10,6 +10,7 @@
 //!
 //! To add a use case: a method of [`App`] in the file of its subject, taking and giving values of [`view`].
 
+pub mod bulk;
 mod claims;
 mod clock;
 mod cursor;

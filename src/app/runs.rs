@@ -6,15 +6,15 @@ use super::hub::{Until, watch_run};
 use super::inner::Inner;
 use super::lane::envelope::{Answer, Ask, Envelope, Reply};
 use super::render;
-use super::view::{Page, RunFilter, RunView, StartRequest, Started, TaskView, ValueAddress};
+use super::view::{ByHand, Page, RunFilter, RunView, StartAt, StartRequest, Started, TaskView, ValueAddress};
 use super::{App, AppError};
-use crate::model::command::{Action, Command, Outcome, Start};
+use crate::model::command::{Action, Command, Outcome, ReportedFailure, Start};
 use crate::model::error::{ErrorCode, Fault};
-use crate::model::ids::{Partition, RunId, TaskPath, TaskType};
-use crate::model::json;
+use crate::model::ids::{Partition, RunId, SignalId, SignalName, TaskPath};
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::RunState;
 use crate::model::time::{Span, Timestamp};
+use crate::model::{duration, json};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -73,6 +73,7 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
     if request.priority.is_some_and(|p| !(-100..=100).contains(&p)) {
         return Err(AppError::new(ErrorCode::InvalidRequest, "priority must be from -100 to 100"));
     }
+    let start_at = request.start_at.map_or(Ok(None), |at| begins(at, inner.clock.now()))?;
     let id = match &request.id {
         Some(id) => id.clone(),
         None => RunId::generate(inner.clock.now(), inner.options.entropy.next()),
@@ -87,7 +88,7 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         input,
         tags: request.tags.clone(),
         priority: request.priority,
-        start_at: request.start_at,
+        start_at,
     });
     let answer = ask(inner, &id, command).await?;
     let created = match &answer.outcome {
@@ -102,6 +103,21 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         Err(r) => return Err(refusal(r, &id)),
     };
     Ok((id, answer, created))
+}
+
+/// When a run is to begin, at most [`duration::MAX_MS`] from now; none if that is now or has passed.
+fn begins(at: StartAt, now: Timestamp) -> Result<Option<Timestamp>, AppError> {
+    let latest = now.plus(Span::millis(duration::MAX_MS));
+    let at = match at {
+        StartAt::At(time) => time,
+        StartAt::After(span) => now.plus(span),
+    };
+    if at <= latest {
+        return Ok(Some(at).filter(|at| *at > now));
+    }
+    let message = format!("{at} is more than ten years ahead");
+    let fault = Fault { path: "start_at".to_owned(), line: None, message: message.clone() };
+    Err(AppError::with_faults(ErrorCode::InvalidRequest, format!("start_at: {message}"), vec![fault]))
 }
 
 /// JSON text within the limits; empty and `null` are none.
@@ -279,12 +295,12 @@ impl App {
         self.control(id, Command::Resume).await
     }
 
-    /// Sends a run a signal; with an `id` (at most 128 bytes), the same is accepted once. `payload` is JSON text.
+    /// Sends a run a signal; with an id, the same is accepted once. `payload` is JSON text; empty is null.
     pub async fn signal(
         &self,
         id: &RunId,
-        name: &TaskType,
-        signal: Option<&RunId>,
+        name: &SignalName,
+        signal: Option<&SignalId>,
         payload: &Bytes,
     ) -> Result<RunView, AppError> {
         let payload = checked(payload, "payload")?;
@@ -297,19 +313,25 @@ impl App {
         self.control(id, Command::Retry).await
     }
 
-    /// Begins an ended run again from a task, whose input may be given as JSON text.
-    pub async fn rerun(&self, id: &RunId, task: &TaskPath, input: &Bytes) -> Result<RunView, AppError> {
-        let input = if input.is_empty() { None } else { Some(checked(input, "input")?.unwrap_or(NULL)) };
-        self.control(id, Command::Rerun { path: task.clone(), input }).await
-    }
-
-    /// Ends a task of an open run by hand.
-    pub async fn act(&self, id: &RunId, task: &TaskPath, action: Action) -> Result<RunView, AppError> {
-        let action = match action {
-            Action::Complete(json) => Action::Complete(checked(&json, "output")?.unwrap_or(NULL)),
-            Action::Skip | Action::Fail(_) => action,
+    /// Does something to a task by hand.
+    pub async fn act(&self, id: &RunId, task: &TaskPath, what: ByHand) -> Result<RunView, AppError> {
+        let path = task.clone();
+        let command = match what {
+            ByHand::Skip => Command::Act { path, action: Action::Skip },
+            ByHand::Complete { output } => {
+                let output = checked(&output, "output")?.unwrap_or(NULL);
+                Command::Act { path, action: Action::Complete(output) }
+            }
+            ByHand::Fail { code, message } => {
+                let failure = ReportedFailure { code, message, retryable: false, retry_after: None };
+                Command::Act { path, action: Action::Fail(failure) }
+            }
+            ByHand::Rerun { input } => {
+                let input = input.map(|json| checked(&json, "input")).transpose()?;
+                Command::Rerun { path, input: input.map(|json| json.unwrap_or(NULL)) }
+            }
         };
-        self.control(id, Command::Act { path: task.clone(), action }).await
+        self.control(id, command).await
     }
 
     /// A command that is answered with the run as it stands then.

@@ -1,5 +1,6 @@
 //! What use cases take and give: plain values, no wire format. REST and gRPC map them one for one.
 
+use super::AppError;
 use crate::model::event::EventKind;
 use crate::model::ids::{RunId, TaskPath, TaskType, WorkflowName};
 use crate::model::run::RunStatus;
@@ -40,6 +41,15 @@ pub struct WorkflowView {
     pub document: Bytes,
 }
 
+/// When a run is to begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartAt {
+    /// At this time.
+    At(Timestamp),
+    /// This long after it is accepted.
+    After(Span),
+}
+
 /// What to start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartRequest {
@@ -56,7 +66,7 @@ pub struct StartRequest {
     /// −100 to 100.
     pub priority: Option<i32>,
     /// When it is to begin; none or a past time is at once.
-    pub start_at: Option<Timestamp>,
+    pub start_at: Option<StartAt>,
     /// Refuse if the id exists, even for the same request.
     pub reject_existing: bool,
     /// Answer when the run has ended or this has passed (at most 60 s).
@@ -228,6 +238,30 @@ pub struct TaskView {
     pub attempts: Vec<AttemptView>,
 }
 
+/// What is done to a task by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ByHand {
+    /// An open task is skipped; not one that a worker has.
+    Skip,
+    /// An open task is completed.
+    Complete {
+        /// JSON text; empty is null.
+        output: Bytes,
+    },
+    /// An open task is failed, unretried.
+    Fail {
+        /// A stable word; empty is `failed`.
+        code: String,
+        /// For people.
+        message: String,
+    },
+    /// An ended run begins again from the task.
+    Rerun {
+        /// JSON text in place of the evaluated input.
+        input: Option<Bytes>,
+    },
+}
+
 /// An attempt as users read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptView {
@@ -262,6 +296,49 @@ pub struct RunFilter {
     pub since: Option<Timestamp>,
     /// Created before.
     pub until: Option<Timestamp>,
+}
+
+/// Which runs a call for many is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Which {
+    /// These; an id that was refused at the door is answered with what it was refused with.
+    Ids(Vec<Result<RunId, AppError>>),
+    /// Those that match, newest first.
+    Matching {
+        /// Names at least one thing.
+        filter: RunFilter,
+        /// At most so many, 1 to 1,000.
+        limit: u32,
+        /// Where the call before ended.
+        cursor: Option<String>,
+    },
+}
+
+/// What became of one item of a call for many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BulkItem {
+    /// The run, as far as it is known.
+    pub id: Option<RunId>,
+    /// Done, or why not.
+    pub outcome: Result<BulkDone, AppError>,
+}
+
+/// An item that was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BulkDone {
+    /// Where the run is now.
+    pub status: RunStatus,
+    /// Whether this call made the run.
+    pub created: bool,
+}
+
+/// What became of the items of a call for many.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BulkPage {
+    /// In the order of the items; by a filter, newest first.
+    pub items: Vec<BulkItem>,
+    /// By a filter: where to go on, if there may be more.
+    pub next_cursor: Option<String>,
 }
 
 /// Which events to tell.

@@ -3,7 +3,9 @@
 //! ```text
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
-//! register validate start get list watch cancel health     REST and SSE, by http.rs
+//! register validate start get list watch health             REST and SSE, by http.rs
+//! cancel pause resume signal retry                          control.rs: one run, and how it stands then
+//! skip complete fail rerun                                  … and one of its tasks
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -17,16 +19,25 @@
 
 mod bench;
 mod cancel;
+mod complete;
 mod compose;
+mod control;
 mod demo;
 mod dev;
+mod fail;
 mod get;
 mod health;
 mod http;
 mod list;
 mod output;
+mod pause;
 mod register;
+mod rerun;
+mod resume;
+mod retry;
 mod serve;
+mod signal;
+mod skip;
 mod sse;
 mod start;
 mod validate;
@@ -118,6 +129,22 @@ enum Command {
     Watch(watch::Args),
     /// Cancels a run
     Cancel(cancel::Args),
+    /// Starts nothing new in a run until it is resumed
+    Pause(pause::Args),
+    /// Lets a paused run go on
+    Resume(resume::Args),
+    /// Sends a run a signal
+    Signal(signal::Args),
+    /// Begins an ended run again from what failed
+    Retry(retry::Args),
+    /// Begins an ended run again from one task
+    Rerun(rerun::Args),
+    /// Skips a task by hand
+    Skip(skip::Args),
+    /// Completes a task by hand
+    Complete(complete::Args),
+    /// Fails a task by hand
+    Fail(fail::Args),
     /// Asks a server whether it is ready; for health checks
     Health(health::Args),
     /// Shows all of it at work: a server, three workers, an order going through
@@ -142,6 +169,14 @@ impl Command {
             Self::List(args) => list::run(args).await,
             Self::Watch(args) => watch::run(args).await,
             Self::Cancel(args) => cancel::run(args).await,
+            Self::Pause(args) => pause::run(args).await,
+            Self::Resume(args) => resume::run(args).await,
+            Self::Signal(args) => signal::run(args).await,
+            Self::Retry(args) => retry::run(args).await,
+            Self::Rerun(args) => rerun::run(args).await,
+            Self::Skip(args) => skip::run(args).await,
+            Self::Complete(args) => complete::run(args).await,
+            Self::Fail(args) => fail::run(args).await,
             Self::Health(args) => health::run(args).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,
@@ -221,7 +256,10 @@ mod tests {
     #[test]
     fn every_client_command_takes_server_and_output() {
         let command = Cli::command();
-        for name in ["register", "start", "get", "list", "watch", "cancel", "health"] {
+        for name in [
+            "register", "start", "get", "list", "watch", "health", "cancel", "pause", "resume", "signal",
+            "retry", "rerun", "skip", "complete", "fail",
+        ] {
             let sub = command.find_subcommand(name).unwrap();
             let flags: Vec<_> = sub.get_arguments().filter_map(|a| a.get_long()).collect();
             assert!(flags.contains(&"server") && flags.contains(&"output"), "{name}: {flags:?}");

@@ -2,6 +2,7 @@
 
 use super::Failure;
 use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
@@ -173,7 +174,16 @@ pub(super) fn run(run: &Value) {
     let version = run.get("version").map(Value::to_string).unwrap_or_default();
     field("workflow", format!("{} (version {version})", text(run, "workflow")));
     field("status", style.status(text(run, "status")));
+    let ending = run.get("ending").unwrap_or(&Value::Null);
+    if ending.is_object() {
+        let because =
+            Some(error_text(ending)).filter(|e| !e.is_empty()).map_or_else(String::new, |e| format!(": {e}"));
+        field("ending", format!("{}{because}", style.status(text(ending, "status"))));
+    }
     field("created", date_time(text(run, "created_at")));
+    if text(run, "started_at").is_empty() {
+        field("begins", date_time(text(run, "start_at")));
+    }
     field("took", took(text(run, "started_at"), text(run, "ended_at")));
     for key in ["input", "output"] {
         field(key, run.get(key).filter(|v| !v.is_null()).map(Value::to_string).unwrap_or_default());
@@ -185,7 +195,7 @@ pub(super) fn run(run: &Value) {
     }
     line("");
     let mut table = Table::new(&["TASK", "TYPE", "STATUS", "ATTEMPTS", "TOOK", "WORKER", "RESULT"]);
-    for task in tasks {
+    for task in by_path(tasks) {
         let attempts = task.get("attempts").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let last = attempts.last().unwrap_or(&Value::Null);
         let result = match error_text(task) {
@@ -203,6 +213,31 @@ pub(super) fn run(run: &Value) {
         ]);
     }
     table.print(style);
+    let more = text(run, "tasks_cursor");
+    if !more.is_empty() {
+        note(&format!("more tasks: GET /v1/runs/{}/tasks?cursor={more}", text(run, "id")));
+    }
+}
+
+/// Tasks with what is inside them right behind them, each in the order in which it came.
+fn by_path(tasks: &[Value]) -> Vec<&Value> {
+    let known: BTreeSet<&str> = tasks.iter().map(|task| text(task, "task")).collect();
+    let mut inside: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
+    for task in tasks {
+        let path = text(task, "task");
+        // What it is inside of may stand on another page.
+        let outer = path.rfind(['/', '[', '#']).map_or("", |end| &path[..end]);
+        let outer = if known.contains(outer) { outer } else { "" };
+        inside.entry(outer).or_default().push(task);
+    }
+    let mut ordered = Vec::with_capacity(tasks.len());
+    let mut open: Vec<&Value> = inside.remove("").unwrap_or_default();
+    open.reverse();
+    while let Some(task) = open.pop() {
+        ordered.push(task);
+        open.extend(inside.remove(text(task, "task")).unwrap_or_default().into_iter().rev());
+    }
+    ordered
 }
 
 /// `code: message` of the error of a run, a task or an event; empty if it has none. The error of a run names the
@@ -275,6 +310,40 @@ mod tests {
         assert_eq!(plain, ["TASK    STATUS     X", "größer  completed  1", "a       failed     2"]);
         let colored = table.lines(Style { on: true });
         assert!(colored[2].contains("\x1b[31mfailed\x1b[0m"), "{colored:?}");
+    }
+
+    #[test]
+    fn what_is_inside_a_task_stands_behind_it() {
+        let task = |path: &str| serde_json::json!({ "task": path });
+        let tasks: Vec<Value> = [
+            "a",
+            "ship",
+            "z",
+            "ship[0]",
+            "ship[1]",
+            "ship[0]/pack",
+            "ship[1]/pack",
+            "poll#2",
+            "ship/compensate",
+        ]
+        .iter()
+        .map(|path| task(path))
+        .collect();
+        let order: Vec<_> = by_path(&tasks).into_iter().map(|t| text(t, "task")).collect();
+        assert_eq!(
+            order,
+            [
+                "a",
+                "ship",
+                "ship[0]",
+                "ship[0]/pack",
+                "ship[1]",
+                "ship[1]/pack",
+                "ship/compensate",
+                "z",
+                "poll#2"
+            ]
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::http::{Answer, Api, Payload, encode};
 use super::output::{self, Style, text};
 use super::{Client, Failure, Outcome};
+use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ pub(super) struct Args {
     /// Priority, -100 to 100
     #[arg(long, allow_hyphen_values = true, value_name = "N")]
     priority: Option<i32>,
+    /// When it is to begin: an instant (RFC 3339), or + and a duration; by default at once
+    #[arg(long, value_name = "TIME|+DURATION")]
+    at: Option<String>,
     /// Waits until the run has ended; exits with 1 unless it completed
     #[arg(long)]
     wait: bool,
@@ -52,11 +56,13 @@ struct Request<'a> {
     tags: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start_at: Option<&'a str>,
 }
 
 pub(super) async fn run(args: Args) -> Outcome {
     let api = args.client.connect()?;
-    let input = args.input.as_deref().map(input).transpose()?;
+    let input = args.input.as_deref().map(|text| input(text, "--input")).transpose()?;
     let body = serde_json::to_vec(&Request {
         workflow: &args.workflow,
         version: args.version,
@@ -64,6 +70,7 @@ pub(super) async fn run(args: Args) -> Outcome {
         input,
         tags: args.tags.into_iter().collect(),
         priority: args.priority,
+        start_at: args.at.as_deref(),
     })
     .map_err(|e| Failure::usage(e.to_string()))?;
     let started = api.call(Method::POST, "/v1/runs", Payload::Json(body.into())).await?;
@@ -72,7 +79,10 @@ pub(super) async fn run(args: Args) -> Outcome {
             let what = if started.status == StatusCode::CREATED { "started" } else { "was there before" };
             let style = Style::stdout();
             let (id, status) = (text(run, "id"), text(run, "status"));
-            output::line(&format!("{} {what} ({})", style.paint(output::BOLD, id), style.status(status)));
+            let at = output::date_time(text(run, "start_at"));
+            let at =
+                if status == "pending" && !at.is_empty() { format!(" until {at}") } else { String::new() };
+            output::line(&format!("{} {what} ({}{at})", style.paint(output::BOLD, id), style.status(status)));
         });
         return Ok(());
     }
@@ -81,16 +91,21 @@ pub(super) async fn run(args: Args) -> Outcome {
     completed(text(&run.value, "status"))
 }
 
-/// JSON, `@FILE` or `-`.
-fn input(text: &str) -> Result<Box<RawValue>, Failure> {
+/// JSON, `@FILE` or `-`, to the digit; `what` is how it is called if it is none.
+pub(super) fn input(text: &str, what: &str) -> Result<Box<RawValue>, Failure> {
     let (text, from) = match text.strip_prefix('@').or((text == "-").then_some("-")) {
         Some(file) => {
             let bytes = super::register::read(std::path::Path::new(file))?;
             (String::from_utf8(bytes.to_vec()).map_err(|e| Failure::usage(format!("{file}: {e}")))?, file)
         }
-        None => (text.to_owned(), "--input"),
+        None => (text.to_owned(), what),
     };
     serde_json::from_str(&text).map_err(|e| Failure::usage(format!("{from} is no JSON: {e}")))
+}
+
+/// As [`input`], as a body.
+pub(super) fn value(text: &str, what: &str) -> Result<Bytes, Failure> {
+    Ok(Bytes::copy_from_slice(input(text, what)?.get().as_bytes()))
 }
 
 /// Asks until the run has ended.
@@ -118,10 +133,10 @@ mod tests {
 
     #[test]
     fn input_keeps_every_digit() {
-        let raw = input(r#"{"n": 9007199254740993, "f": 1.0}"#).unwrap();
+        let raw = input(r#"{"n": 9007199254740993, "f": 1.0}"#, "--input").unwrap();
         assert_eq!(raw.get(), r#"{"n": 9007199254740993, "f": 1.0}"#);
-        assert_eq!(input("{").unwrap_err().exit, super::super::Exit::Usage);
-        assert!(input("@/no/such/file").unwrap_err().message.contains("/no/such/file"));
+        assert_eq!(input("{", "--input").unwrap_err().exit, super::super::Exit::Usage);
+        assert!(input("@/no/such/file", "--input").unwrap_err().message.contains("/no/such/file"));
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub(super) fn line(event: &Event, style: Style) -> String {
     if let Some(delivery) = number("delivery").filter(|n| *n > 1) {
         words.push(format!("delivery {delivery}"));
     }
+    if !text(&value, "signal").is_empty() {
+        words.push(text(&value, "signal").to_owned());
+    }
     if !text(&value, "worker").is_empty() {
         words.push(format!("on {}", text(&value, "worker")));
     }
@@ -70,6 +73,11 @@ mod tests {
         assert_eq!(
             line(&event("task.retrying", retry), plain),
             "10:00:00.123  task.retrying    charge      attempt 1  timeout: no answer"
+        );
+        let signal = r#"{"time":"2026-01-01T10:00:00.500000Z","signal":"approved","output":{"by":"Ada"}}"#;
+        assert_eq!(
+            line(&event("signal.received", signal), plain),
+            "10:00:00.500  signal.received              approved  {\"by\":\"Ada\"}"
         );
         assert_eq!(line(&event("reset", "{}"), plain), "  reset");
     }

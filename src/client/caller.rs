@@ -115,13 +115,102 @@ impl Caller {
         Ok(self.runs.clone().get(pb::GetRunRequest { id: id.to_owned(), wait_ms }).await?.into_inner())
     }
 
+    /// Runs, newest first, without values and tasks.
+    ///
+    /// # Errors
+    /// What any call may fail with.
+    pub async fn list(&self, request: pb::ListRunsRequest) -> Result<pb::ListRunsResponse, CallError> {
+        Ok(self.runs.clone().list(request).await?.into_inner())
+    }
+
+    /// The tasks of a run, page by page.
+    ///
+    /// # Errors
+    /// `run_not_found`, and what any call may fail with.
+    pub async fn tasks(&self, request: pb::ListTasksRequest) -> Result<pb::ListTasksResponse, CallError> {
+        Ok(self.runs.clone().list_tasks(request).await?.into_inner())
+    }
+
     /// Cancels a run.
     ///
     /// # Errors
     /// `run_not_found`, `run_ended`, and what any call may fail with.
-    pub async fn cancel(&self, id: &str) -> Result<pb::Run, CallError> {
-        let request = pb::CancelRunRequest { id: id.to_owned(), ..Default::default() };
+    pub async fn cancel(&self, request: pb::CancelRunRequest) -> Result<pb::Run, CallError> {
         Ok(self.runs.clone().cancel(request).await?.into_inner())
+    }
+
+    /// Starts nothing new in a run until it is resumed.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_ended`, and what any call may fail with.
+    pub async fn pause(&self, id: &str) -> Result<pb::Run, CallError> {
+        Ok(self.runs.clone().pause(pb::PauseRunRequest { id: id.to_owned() }).await?.into_inner())
+    }
+
+    /// Lets a paused run go on.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_ended`, and what any call may fail with.
+    pub async fn resume(&self, id: &str) -> Result<pb::Run, CallError> {
+        Ok(self.runs.clone().resume(pb::ResumeRunRequest { id: id.to_owned() }).await?.into_inner())
+    }
+
+    /// Sends a run a signal; with a `signal_id`, once however often this is called.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_ended`, `too_large`, and what any call may fail with.
+    pub async fn signal(&self, request: pb::SignalRunRequest) -> Result<pb::Run, CallError> {
+        Ok(self.runs.clone().signal(request).await?.into_inner())
+    }
+
+    /// Begins an ended run again from what failed.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ended`, `nothing_to_retry`, and what any call may fail with.
+    pub async fn retry(&self, id: &str) -> Result<pb::Run, CallError> {
+        Ok(self.runs.clone().retry(pb::RetryRunRequest { id: id.to_owned() }).await?.into_inner())
+    }
+
+    /// Does something to a task by hand.
+    ///
+    /// # Errors
+    /// `run_not_found`, `task_not_found`, `task_not_open`, `run_ended`, `run_not_ended`, and what any call may fail
+    /// with.
+    pub async fn act(&self, request: pb::ActOnRunRequest) -> Result<pb::Run, CallError> {
+        Ok(self.runs.clone().act(request).await?.into_inner())
+    }
+
+    /// Starts up to 1,000 runs; one answer for each, in their order.
+    ///
+    /// # Errors
+    /// What any call may fail with; a start that is refused is an item of the answer.
+    pub async fn bulk_start(&self, items: Vec<pb::StartRunRequest>) -> Result<pb::BulkResponse, CallError> {
+        Ok(self.runs.clone().bulk_start(pb::BulkStartRequest { items }).await?.into_inner())
+    }
+
+    /// Cancels up to 1,000 runs, by ids or by a filter; one answer for each.
+    ///
+    /// # Errors
+    /// What any call may fail with; a run that cannot be cancelled is an item of the answer.
+    pub async fn bulk_cancel(&self, request: pb::BulkCancelRequest) -> Result<pb::BulkResponse, CallError> {
+        Ok(self.runs.clone().bulk_cancel(request).await?.into_inner())
+    }
+
+    /// Retries up to 1,000 runs, by ids or by a filter; one answer for each.
+    ///
+    /// # Errors
+    /// What any call may fail with; a run that cannot be retried is an item of the answer.
+    pub async fn bulk_retry(&self, request: pb::BulkRetryRequest) -> Result<pb::BulkResponse, CallError> {
+        Ok(self.runs.clone().bulk_retry(request).await?.into_inner())
+    }
+
+    /// Forgets an ended run.
+    ///
+    /// # Errors
+    /// `run_not_found`, `run_not_ended`, and what any call may fail with.
+    pub async fn delete(&self, id: &str) -> Result<(), CallError> {
+        self.runs.clone().delete(pb::DeleteRunRequest { id: id.to_owned() }).await?;
+        Ok(())
     }
 
     /// Events as they are committed, in order per run. The returned stream is open: what is committed from now on

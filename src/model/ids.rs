@@ -89,6 +89,14 @@ name_type!(
     TaskType, "task type", is_name, NAME_RULE
 );
 name_type!(
+    /// The name of a signal; waits name it.
+    SignalName, "signal name", is_name, NAME_RULE
+);
+name_type!(
+    /// The caller's id of one signal: the same is accepted once by a run.
+    SignalId, "signal id", is_name, NAME_RULE
+);
+name_type!(
     /// The id of a task inside its document.
     TaskId, "task id", is_task_id, TASK_RULE
 );

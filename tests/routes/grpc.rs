@@ -117,7 +117,8 @@ async fn a_run_goes_through_without_http() {
     );
     let page = v1::ListTasksRequest { id: "r1".into(), ..v1::ListTasksRequest::default() };
     assert_eq!(runs.list_tasks(page).await.unwrap().into_inner().tasks[0].task, "pack");
-    let ended = runs.cancel(v1::CancelRunRequest { id: "r1".into(), force: false }).await.unwrap_err();
+    let ended =
+        runs.cancel(v1::CancelRunRequest { id: "r1".into(), ..Default::default() }).await.unwrap_err();
     assert_eq!(ended.get_details_error_info().unwrap().reason, "run_ended");
     runs.delete(v1::DeleteRunRequest { id: "r1".into() }).await.unwrap();
     let gone = runs.get(v1::GetRunRequest { id: "r1".into(), wait_ms: 0 }).await.unwrap_err();

@@ -1,11 +1,12 @@
 //! Views and messages to protobuf and back, one for one.
 
-use crate::api::check::word;
-use crate::api::error::invalid;
+use crate::api::check::{self, ActionName, Brought, word};
+use crate::api::error::{brief, invalid, problem};
 use crate::api::limits::{PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
 use crate::app::AppError;
 use crate::app::view::{
-    AttemptView, ErrorView, EventItem, EventView, RunView, TaskView, ValueView, WorkflowView,
+    AttemptView, BulkDone, BulkItem, ByHand, ErrorView, EventItem, EventView, RunFilter, RunView, TaskView,
+    ValueView, Which, WorkflowView,
 };
 use crate::dispatch::message::Assignment;
 use crate::model::command::ReportedFailure;
@@ -14,6 +15,7 @@ use crate::model::run::RunStatus;
 use crate::model::time::{Span, Timestamp};
 use crate::proto::v1;
 use bytes::Bytes;
+use std::collections::BTreeMap;
 
 /// Microseconds; 0 for none.
 pub(super) fn micros(time: Option<Timestamp>) -> i64 {
@@ -105,6 +107,9 @@ fn error(view: ErrorView) -> v1::Failure {
 }
 
 pub(super) fn run(view: RunView) -> v1::Run {
+    let ending = view
+        .ending
+        .map(|ends| v1::Ending { status: status(ends).into(), error: view.error.clone().map(error) });
     v1::Run {
         id: view.id.to_string(),
         workflow: view.workflow.to_string(),
@@ -121,6 +126,8 @@ pub(super) fn run(view: RunView) -> v1::Run {
         ended_at_us: micros(view.ended_at),
         tasks: view.tasks.into_iter().map(task).collect(),
         tasks_cursor: view.tasks_cursor.unwrap_or_default(),
+        ending,
+        start_at_us: micros(view.start_at),
     }
 }
 
@@ -178,7 +185,70 @@ fn event(view: EventView) -> v1::Event {
         output: view.output.map(value),
         error: view.error.map(error),
         deleted: view.deleted,
+        signal: view.signal.unwrap_or_default(),
     }
+}
+
+/// What became of many items.
+pub(super) fn bulk(items: Vec<BulkItem>, next_cursor: Option<String>) -> v1::BulkResponse {
+    let items = items.into_iter().map(|item| {
+        let outcome = match item.outcome {
+            Ok(BulkDone { status, created }) => {
+                v1::bulk_item::Outcome::Done(v1::BulkDone { status: self::status(status).into(), created })
+            }
+            Err(error) => v1::bulk_item::Outcome::Refused(problem(brief(error))),
+        };
+        v1::BulkItem { id: item.id.map(|id| id.to_string()).unwrap_or_default(), outcome: Some(outcome) }
+    });
+    v1::BulkResponse { items: items.collect(), next_cursor: next_cursor.unwrap_or_default() }
+}
+
+/// Ids, or a filter: the repeated field of the one is empty, the other unset.
+pub(super) fn which(ids: Vec<String>, filter: Option<v1::BulkFilter>) -> Result<Which, AppError> {
+    let ids = (!ids.is_empty()).then_some(ids);
+    let Some(filter) = filter else { return check::which(ids, None, None, None) };
+    let v1::BulkFilter { workflow, status, tags, since_us, until_us, limit, cursor } = filter;
+    let (limit, cursor) = ((limit > 0).then_some(limit), given(&cursor).map(str::to_owned));
+    let filter = run_filter(&workflow, status, tags, since_us, until_us)?;
+    check::which(ids, Some(filter), limit, cursor)
+}
+
+/// Which runs to list; empty, unspecified and 0 are no criteria.
+pub(super) fn run_filter(
+    workflow: &str,
+    status: i32,
+    tags: BTreeMap<String, String>,
+    since_us: i64,
+    until_us: i64,
+) -> Result<RunFilter, AppError> {
+    let time = |us: i64| (us != 0).then_some(Timestamp(us));
+    Ok(RunFilter {
+        workflow: given(workflow).map(workflow_name).transpose()?,
+        status: status_filter(status)?,
+        tags: tags.into_iter().collect(),
+        since: time(since_us),
+        until: time(until_us),
+    })
+}
+
+/// Reads what is done by hand.
+pub(super) fn by_hand(
+    action: i32,
+    output: Option<Bytes>,
+    error: Option<v1::ActionError>,
+    input: Option<Bytes>,
+) -> Result<ByHand, AppError> {
+    use v1::act_on_run_request::Action;
+    let name = match Action::try_from(action) {
+        Ok(Action::Skip) => ActionName::Skip,
+        Ok(Action::Complete) => ActionName::Complete,
+        Ok(Action::Fail) => ActionName::Fail,
+        Ok(Action::Rerun) => ActionName::Rerun,
+        Ok(Action::Unspecified) => return Err(invalid("action", "is missing")),
+        Err(_) => return Err(invalid("action", format!("{action} is no action"))),
+    };
+    let error = error.map(|v1::ActionError { code, message }| (code, message));
+    check::by_hand(name, Brought { output, error, input })
 }
 
 pub(super) fn assignment(assignment: Assignment) -> v1::Assignment {

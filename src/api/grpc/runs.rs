@@ -5,10 +5,10 @@ use crate::api::Doors;
 use crate::api::check::{check_priority, check_tags, event_type, word};
 use crate::api::error::invalid;
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
-use crate::app::view::{EventFilter, RunFilter, StartRequest, ValueAddress};
+use crate::app::view::{EventFilter, StartAt, StartRequest, ValueAddress};
 use crate::app::{AppError, EventFeed, RunFeed};
-use crate::model::ids::RunId;
-use crate::model::time::Timestamp;
+use crate::model::ids::{RunId, SignalId, SignalName, TaskPath};
+use crate::model::time::{Span, Timestamp};
 use crate::proto::v1;
 use crate::proto::v1::run_service_server::RunService;
 use futures::{FutureExt as _, StreamExt as _};
@@ -31,7 +31,12 @@ pub(super) fn start_request(request: v1::StartRunRequest) -> Result<StartRequest
         input: request.input,
         priority: check_priority(request.priority)?,
         tags: request.tags,
-        start_at: None,
+        start_at: request.begin.map(|begin| match begin {
+            v1::start_run_request::Begin::StartAtUs(us) => StartAt::At(Timestamp(us)),
+            v1::start_run_request::Begin::StartAfterMs(ms) => {
+                StartAt::After(Span::millis(i64::try_from(ms).unwrap_or(i64::MAX)))
+            }
+        }),
         reject_existing,
         wait: convert::wait(request.wait_ms)?,
     })
@@ -49,14 +54,8 @@ impl Doors {
     }
 
     async fn list_runs(&self, request: v1::ListRunsRequest) -> Result<v1::ListRunsResponse, AppError> {
-        let time = |us: i64| (us != 0).then_some(Timestamp(us));
-        let filter = RunFilter {
-            workflow: convert::given(&request.workflow).map(convert::workflow_name).transpose()?,
-            status: convert::status_filter(request.status)?,
-            tags: request.tags.into_iter().collect(),
-            since: time(request.since_us),
-            until: time(request.until_us),
-        };
+        let v1::ListRunsRequest { workflow, status, tags, since_us, until_us, .. } = request;
+        let filter = convert::run_filter(&workflow, status, tags, since_us, until_us)?;
         let limit = convert::limit(request.limit)?;
         let page = self.app.runs(filter, limit, convert::given(&request.cursor)).await?;
         Ok(v1::ListRunsResponse {
@@ -83,7 +82,45 @@ impl Doors {
 
     async fn cancel_run(&self, request: v1::CancelRunRequest) -> Result<v1::Run, AppError> {
         let id = convert::run_id(&request.id)?;
-        Ok(convert::run(self.app.cancel(&id, false, request.force).await?))
+        Ok(convert::run(self.app.cancel(&id, request.compensate, request.force).await?))
+    }
+
+    async fn signal_run(&self, request: v1::SignalRunRequest) -> Result<v1::Run, AppError> {
+        let id = convert::run_id(&request.id)?;
+        let name = word("name", &request.name, SignalName::new)?;
+        let signal = convert::given(&request.signal_id);
+        let signal = signal.map(|text| word("signal_id", text, SignalId::new)).transpose()?;
+        Ok(convert::run(self.app.signal(&id, &name, signal.as_ref(), &request.payload).await?))
+    }
+
+    async fn act_on_run(&self, request: v1::ActOnRunRequest) -> Result<v1::Run, AppError> {
+        let v1::ActOnRunRequest { id, action, task, output, error, input } = request;
+        let id = convert::run_id(&id)?;
+        let task = word("task", &task, TaskPath::parse)?;
+        let what = convert::by_hand(action, output, error, input)?;
+        Ok(convert::run(self.app.act(&id, &task, what).await?))
+    }
+
+    async fn bulk_start_runs(&self, request: v1::BulkStartRequest) -> Result<v1::BulkResponse, AppError> {
+        let read = |item: v1::StartRunRequest| {
+            if item.wait_ms > 0 {
+                return Err(invalid("wait_ms", "a start of many does not wait for runs to end; Watch tells"));
+            }
+            start_request(item)
+        };
+        let items = request.items.into_iter().map(read).collect();
+        Ok(convert::bulk(self.app.bulk_start(items).await?, None))
+    }
+
+    async fn bulk_cancel_runs(&self, request: v1::BulkCancelRequest) -> Result<v1::BulkResponse, AppError> {
+        let which = convert::which(request.ids, request.filter)?;
+        let page = self.app.bulk_cancel(which, request.compensate, request.force).await?;
+        Ok(convert::bulk(page.items, page.next_cursor))
+    }
+
+    async fn bulk_retry_runs(&self, request: v1::BulkRetryRequest) -> Result<v1::BulkResponse, AppError> {
+        let page = self.app.bulk_retry(convert::which(request.ids, request.filter)?).await?;
+        Ok(convert::bulk(page.items, page.next_cursor))
     }
 
     /// `None`: nothing will ever follow.
@@ -176,6 +213,41 @@ impl RunService for Doors {
 
     async fn cancel(&self, request: Request<v1::CancelRunRequest>) -> Reply<v1::Run> {
         self.cancel_run(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn pause(&self, request: Request<v1::PauseRunRequest>) -> Reply<v1::Run> {
+        let id = convert::run_id(&request.get_ref().id).map_err(status)?;
+        self.app.pause(&id).await.map(convert::run).map(Response::new).map_err(status)
+    }
+
+    async fn resume(&self, request: Request<v1::ResumeRunRequest>) -> Reply<v1::Run> {
+        let id = convert::run_id(&request.get_ref().id).map_err(status)?;
+        self.app.resume(&id).await.map(convert::run).map(Response::new).map_err(status)
+    }
+
+    async fn signal(&self, request: Request<v1::SignalRunRequest>) -> Reply<v1::Run> {
+        self.signal_run(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn retry(&self, request: Request<v1::RetryRunRequest>) -> Reply<v1::Run> {
+        let id = convert::run_id(&request.get_ref().id).map_err(status)?;
+        self.app.retry(&id).await.map(convert::run).map(Response::new).map_err(status)
+    }
+
+    async fn act(&self, request: Request<v1::ActOnRunRequest>) -> Reply<v1::Run> {
+        self.act_on_run(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn bulk_start(&self, request: Request<v1::BulkStartRequest>) -> Reply<v1::BulkResponse> {
+        self.bulk_start_runs(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn bulk_cancel(&self, request: Request<v1::BulkCancelRequest>) -> Reply<v1::BulkResponse> {
+        self.bulk_cancel_runs(request.into_inner()).await.map(Response::new).map_err(status)
+    }
+
+    async fn bulk_retry(&self, request: Request<v1::BulkRetryRequest>) -> Reply<v1::BulkResponse> {
+        self.bulk_retry_runs(request.into_inner()).await.map(Response::new).map_err(status)
     }
 
     async fn delete(&self, request: Request<v1::DeleteRunRequest>) -> Reply<v1::DeleteRunResponse> {

@@ -6,15 +6,16 @@ use crate::api::error::{Refused, invalid, invalid_all};
 use crate::api::limits::{DOCUMENT_MAX, DRAIN_MAX, PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
 use crate::app::AppError;
 use crate::model::document::Format;
+use crate::model::duration;
 use crate::model::error::{ErrorCode, Fault};
-use crate::model::time::{Span, Timestamp};
+use crate::model::time::Span;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use bytes::{Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::fmt::Display;
 use std::time::Duration;
@@ -149,52 +150,13 @@ impl Params {
     }
 }
 
-/// Reads an RFC 3339 instant.
-pub(crate) fn timestamp(text: &str) -> Result<Timestamp, String> {
-    let time: jiff::Timestamp =
-        text.parse().map_err(|_| format!("{text:?} is not an instant like 2026-11-30T18:31:59Z"))?;
-    Ok(Timestamp(time.as_microsecond()))
-}
-
 /// Reads a duration of at most a minute.
 pub(crate) fn wait(text: &str) -> Result<Span, String> {
-    let span = duration(text)?;
+    let span = duration::parse(text)?;
     if span > Span::secs(WAIT_MAX_SECS) {
         return Err(format!("{text:?} is longer than {WAIT_MAX_SECS}s"));
     }
     Ok(span)
-}
-
-/// Reads a duration as documents write it: whole numbers with `ms`, `s`, `m`, `h` or `d`, joined: `1h30m`.
-pub(crate) fn duration(text: &str) -> Result<Span, String> {
-    let bad = || format!("{text:?} is not a duration like 30s or 1h30m");
-    let (mut rest, mut total) = (text, 0_i64);
-    let mut smallest = i64::MAX;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or_else(bad)?;
-        let (number, tail) = rest.split_at(digits);
-        let unit_len = tail.find(|c: char| c.is_ascii_digit()).unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(unit_len);
-        let micros = match unit {
-            "ms" => 1_000,
-            "s" => 1_000_000,
-            "m" => 60_000_000,
-            "h" => 3_600_000_000,
-            "d" => 86_400_000_000,
-            _ => return Err(bad()),
-        };
-        if micros >= smallest {
-            return Err(bad());
-        }
-        smallest = micros;
-        let part = number.parse::<i64>().ok().and_then(|n| n.checked_mul(micros)).ok_or_else(bad)?;
-        total = total.checked_add(part).ok_or_else(bad)?;
-        rest = tail;
-    }
-    if text.is_empty() || total > 3_650 * 86_400_000_000 {
-        return Err(bad());
-    }
-    Ok(Span(total))
 }
 
 /// A JSON body of at most `MAX` bytes, not yet read.
@@ -225,18 +187,13 @@ impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
 impl<const MAX: usize> JsonBody<MAX> {
     /// Reads the body as `T`; an empty body is `{}`.
     pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, Refused> {
-        let text: &'a [u8] = if self.0.is_empty() { b"{}" } else { &self.0 };
-        // serde would take a list for a struct, value by value.
-        if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(Refused(invalid("body", "must be a JSON object")));
-        }
-        let mut json = serde_json::Deserializer::from_slice(text);
-        let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let (path, message) = (error.path().to_string(), error.inner().to_string());
-            Refused(invalid(field(&path, &message), message))
-        })?;
-        json.end().map_err(|error| Refused(invalid("body", error.to_string())))?;
-        Ok(value)
+        object(if self.0.is_empty() { b"{}" } else { &self.0 })
+    }
+
+    /// The whole body as a value of a user, to the byte but for white space around it; empty means null. Whether it
+    /// is JSON is looked at by the application.
+    pub(crate) fn value(&self) -> Bytes {
+        self.0.slice_ref(self.0.trim_ascii())
     }
 
     /// The text of a value of a user inside the body, to the byte, without copying. No value is empty, which
@@ -244,6 +201,28 @@ impl<const MAX: usize> JsonBody<MAX> {
     pub(crate) fn text(&self, value: Option<&RawValue>) -> Bytes {
         value.map(|value| self.0.slice_ref(value.get().as_bytes())).unwrap_or_default()
     }
+}
+
+/// Reads a JSON object as `T`: a body, or an item of one.
+pub(crate) fn object<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, Refused> {
+    // serde would take a list for a struct, value by value.
+    if !text.trim_ascii_start().starts_with(b"{") {
+        return Err(Refused(invalid("body", "must be a JSON object")));
+    }
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (path, message) = (error.path().to_string(), error.inner().to_string());
+        Refused(invalid(field(&path, &message), message))
+    })?;
+    json.end().map_err(|error| Refused(invalid("body", error.to_string())))?;
+    Ok(value)
+}
+
+/// A value that counts as given when it is null, too.
+pub(crate) fn even_null<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Where a body does not fit. serde names a field that is missing or doubled only in its message.
@@ -376,25 +355,13 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_whole_numbers_with_units() {
-        assert_eq!(duration("30s"), Ok(Span::secs(30)));
-        assert_eq!(duration("1h30m"), Ok(Span::secs(5_400)));
-        assert_eq!(duration("250ms"), Ok(Span::millis(250)));
-        assert_eq!(duration("0s"), Ok(Span(0)));
-        for bad in
-            ["", "30", "s", "-1s", "1.5s", "1s1m", "1m1m", " 1s", "1y", "3651d", "99999999999999999999s"]
-        {
-            assert!(duration(bad).is_err(), "{bad:?}");
-        }
+    fn a_wait_is_a_duration_of_at_most_a_minute() {
         assert_eq!(wait("60s"), Ok(Span::secs(60)));
+        assert_eq!(wait("250ms"), Ok(Span::millis(250)));
         assert_eq!(wait("61s"), Err("\"61s\" is longer than 60s".into()));
-    }
-
-    #[test]
-    fn instants_are_rfc_3339() {
-        assert_eq!(timestamp("1970-01-01T00:00:01.000123Z"), Ok(Timestamp(1_000_123)));
-        assert_eq!(timestamp("1970-01-01T01:00:00+01:00"), Ok(Timestamp(0)));
-        assert!(timestamp("1970-01-01").is_err());
+        for bad in ["", "30", "-1s", "1.5s", "1y"] {
+            assert!(wait(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[tokio::test]

@@ -3,6 +3,8 @@
 pub(crate) mod extract;
 pub(crate) mod view;
 
+mod bulk;
+mod control;
 mod events;
 mod meta;
 mod runs;
@@ -31,6 +33,7 @@ use utoipa_axum::router::OpenApiRouter;
     tags(
         (name = "workflows", description = "Named, versioned documents"),
         (name = "runs", description = "Executions of a version"),
+        (name = "control", description = "What is done to a run, and to many"),
         (name = "events", description = "What happened, as server-sent events"),
         (name = "tasks", description = "For workers that only speak HTTP"),
         (name = "server", description = "Probes and this description"),
@@ -44,6 +47,8 @@ pub(crate) fn routes() -> OpenApiRouter<Doors> {
     OpenApiRouter::with_openapi(Described::openapi())
         .merge(workflows::routes())
         .merge(runs::routes())
+        .merge(control::routes())
+        .merge(bulk::routes())
         .merge(events::routes())
         .merge(tasks::routes())
         .merge(meta::routes())

@@ -1,14 +1,16 @@
-//! `/v1/runs`: start, list, read, cancel and forget runs; their tasks and values.
+//! `/v1/runs`: start, list, read and forget runs; their tasks and values. `control.rs` has what is done to a run.
 
-use super::extract::{JsonBody, Params, Segments, timestamp};
+use super::extract::{JsonBody, Params, Segments};
 use super::view::{PageJson, RunHeadJson, RunJson, TaskJson, json, json_text};
 use crate::api::Doors;
-use crate::api::check::{check_priority, check_tags, run_status, word};
+use crate::api::check::{check_priority, check_tags, run_status, start_at, word};
 use crate::api::error::{Answer, Problem};
 use crate::api::limits::JSON_BODY_MAX;
-use crate::app::App;
 use crate::app::view::{RunFilter, StartRequest, ValueAddress};
+use crate::app::{App, AppError};
 use crate::model::ids::{RunId, WorkflowName};
+use crate::model::instant;
+use crate::model::time::Span;
 use axum::extract::State;
 use axum::response::IntoResponse as _;
 use http::{HeaderValue, StatusCode, header};
@@ -23,7 +25,6 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
     OpenApiRouter::new()
         .routes(routes!(start, list))
         .routes(routes!(get, delete))
-        .routes(routes!(cancel))
         .routes(routes!(tasks))
         .routes(routes!(value))
 }
@@ -32,7 +33,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Start)]
-struct StartBody<'a> {
+pub(super) struct StartBody<'a> {
     workflow: String,
     /// The newest if not given.
     #[serde(default)]
@@ -50,8 +51,35 @@ struct StartBody<'a> {
     /// −100 to 100; over that of the document.
     #[serde(default)]
     priority: Option<i32>,
+    /// When it is to begin: an instant (RFC 3339) or `+` and a duration, at most ten years ahead; at once if not
+    /// given or past. Until then the run is `pending`.
+    #[serde(default)]
+    #[schema(example = "+1h30m")]
+    start_at: Option<String>,
     #[serde(default)]
     on_conflict: OnConflict,
+}
+
+impl StartBody<'_> {
+    /// Checks what the door checks. `body` is what this was read from.
+    pub(super) fn request<const MAX: usize>(
+        self,
+        body: &JsonBody<MAX>,
+        wait: Option<Span>,
+    ) -> Result<StartRequest, AppError> {
+        check_tags(&self.tags)?;
+        Ok(StartRequest {
+            workflow: word("workflow", &self.workflow, WorkflowName::new)?,
+            version: self.version,
+            id: self.id.as_deref().map(|id| word("id", id, RunId::new)).transpose()?,
+            input: body.text(self.input),
+            priority: check_priority(self.priority)?,
+            tags: self.tags,
+            start_at: self.start_at.as_deref().map(|at| word("start_at", at, start_at)).transpose()?,
+            reject_existing: self.on_conflict == OnConflict::Reject,
+            wait,
+        })
+    }
 }
 
 /// What a start does when its id is taken.
@@ -85,18 +113,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
     let wait = query.wait();
     query.finish()?;
     let start: StartBody<'_> = body.read()?;
-    check_tags(&start.tags)?;
-    let request = StartRequest {
-        workflow: word("workflow", &start.workflow, WorkflowName::new)?,
-        version: start.version,
-        id: start.id.as_deref().map(|id| word("id", id, RunId::new)).transpose()?,
-        input: body.text(start.input),
-        priority: check_priority(start.priority)?,
-        tags: start.tags,
-        start_at: None,
-        reject_existing: start.on_conflict == OnConflict::Reject,
-        wait,
-    };
+    let request = start.request(&body, wait)?;
     let started = app.start(request).await?;
     let status = if started.created { StatusCode::CREATED } else { StatusCode::OK };
     let mut response = json(status, &RunJson::from(&started.run));
@@ -133,8 +150,8 @@ async fn list(State(app): State<App>, mut query: Params) -> Answer {
         workflow: query.parse("workflow", WorkflowName::new),
         status: query.parse("status", run_status),
         tags: query.tags(),
-        since: query.parse("since", timestamp),
-        until: query.parse("until", timestamp),
+        since: query.parse("since", instant::parse),
+        until: query.parse("until", instant::parse),
     };
     let (limit, cursor) = query.page();
     query.finish()?;
@@ -187,47 +204,10 @@ async fn delete(State(app): State<App>, path: Segments, query: Params) -> Answer
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-/// How to cancel.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Cancel)]
-struct CancelBody {
-    /// Also skip what would clean up.
-    #[serde(default)]
-    force: bool,
-}
-
-/// Cancel a run
-///
-/// Fences every attempt at once and waits for no worker.
-#[utoipa::path(
-    post,
-    path = "/v1/runs/{id}/cancel",
-    tag = "runs", operation_id = "cancelRun",
-    params(("id" = String, Path)),
-    request_body(content = Option<CancelBody>, description = "May be empty"),
-    responses(
-        (status = 200, description = "Cancelled", body = RunJson<'static>),
-        (status = 409, description = "The run has ended", body = Problem<'static>, content_type = "application/problem+json"),
-        (status = "default", description = "Any other error", body = Problem<'static>, content_type = "application/problem+json"),
-    ),
-)]
-async fn cancel(
-    State(app): State<App>,
-    path: Segments,
-    query: Params,
-    body: JsonBody<JSON_BODY_MAX>,
-) -> Answer {
-    let id = path.parse("id", RunId::new)?;
-    query.finish()?;
-    let CancelBody { force } = body.read()?;
-    let run = app.cancel(&id, false, force).await?;
-    Ok(json(StatusCode::OK, &RunJson::from(&run)))
-}
-
 /// List the tasks of a run
 ///
-/// In document order, page by page.
+/// All of them, page by page: those of the document in its order, then what was laid out while the run went on
+/// (tasks of groups, items, iterations, compensations, `finally`) in the order in which it was.
 #[utoipa::path(
     get,
     path = "/v1/runs/{id}/tasks",

@@ -1,6 +1,6 @@
 //! `/v1/tasks`: claim and settle tasks, for workers that only speak HTTP.
 
-use super::extract::{JsonBody, Params, Segments, duration, wait};
+use super::extract::{JsonBody, Params, Segments, wait};
 use super::view::{AssignmentJson, HeartbeatJson, json};
 use crate::api::check::{accepted, check_payload, claim_max, label, task_types, word};
 use crate::api::error::{Answer, Problem, Refused};
@@ -9,6 +9,7 @@ use crate::api::{Connection, Doors};
 use crate::app::App;
 use crate::dispatch::message::{AckStatus, TaskOutcome};
 use crate::model::command::ReportedFailure;
+use crate::model::duration;
 use crate::model::error::ErrorCode;
 use crate::model::time::Span;
 use axum::extract::State;
@@ -187,7 +188,7 @@ async fn fail(
 ) -> Answer {
     query.finish()?;
     let FailBody { code, message, retryable, retry_after } = body.read()?;
-    let retry_after = retry_after.map(|text| word("retry_after", &text, duration)).transpose()?;
+    let retry_after = retry_after.map(|text| word("retry_after", &text, duration::parse)).transpose()?;
     settle(&app, &path, TaskOutcome::Failed(ReportedFailure { code, message, retryable, retry_after })).await
 }
 

@@ -158,6 +158,24 @@ impl<'a> From<&'a ErrorView> for ErrorJson<'a> {
     }
 }
 
+/// How a run will end.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Ending)]
+struct EndingJson<'a> {
+    /// `completed`, `failed`, `cancelled` or `timed_out`.
+    status: &'static str,
+    /// The first failure that counted.
+    #[schema(required)]
+    error: Option<ErrorJson<'a>>,
+}
+
+impl<'a> EndingJson<'a> {
+    fn of(view: &'a RunView) -> Option<Self> {
+        let status = view.ending?.name();
+        Some(Self { status, error: view.error.as_ref().map(ErrorJson::from) })
+    }
+}
+
 /// A run.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Run)]
@@ -169,9 +187,9 @@ pub(crate) struct RunJson<'a> {
     r#try: u32,
     #[schema(example = "running")]
     status: &'static str,
-    /// What is coming while handlers still run; null otherwise.
-    #[schema(value_type = Option<Object>, required)]
-    ending: Option<()>,
+    /// How it will end, once that is certain and handlers, compensation or `finally` go on; null otherwise.
+    #[schema(required)]
+    ending: Option<EndingJson<'a>>,
     /// What it was started with.
     #[schema(value_type = serde_json::Value)]
     input: Value<'a>,
@@ -186,6 +204,9 @@ pub(crate) struct RunJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
+    /// When it is or was to begin; null if it was to begin at once.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    start_at: Option<Time>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Time,
     #[schema(value_type = Option<String>, format = DateTime, required)]
@@ -207,13 +228,14 @@ impl<'a> From<&'a RunView> for RunJson<'a> {
             version: view.version,
             r#try: view.try_number,
             status: view.status.name(),
-            ending: None,
+            ending: EndingJson::of(view),
             input: Value(&view.input),
             output: Value(&view.output),
             error: view.error.as_ref().map(ErrorJson::from),
             tags: &view.tags,
             priority: view.priority,
             parent: None,
+            start_at: view.start_at.map(Time),
             created_at: Time(view.created_at),
             started_at: view.started_at.map(Time),
             ended_at: view.ended_at.map(Time),
@@ -234,9 +256,9 @@ pub(crate) struct RunHeadJson<'a> {
     r#try: u32,
     #[schema(example = "running")]
     status: &'static str,
-    /// What is coming while handlers still run; null otherwise.
-    #[schema(value_type = Option<Object>, required)]
-    ending: Option<()>,
+    /// How it will end, once that is certain and handlers, compensation or `finally` go on; null otherwise.
+    #[schema(required)]
+    ending: Option<EndingJson<'a>>,
     /// The first failure that counted.
     #[schema(required)]
     error: Option<ErrorJson<'a>>,
@@ -245,6 +267,9 @@ pub(crate) struct RunHeadJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
+    /// When it is or was to begin; null if it was to begin at once.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    start_at: Option<Time>,
     #[schema(value_type = String, format = DateTime)]
     created_at: Time,
     #[schema(value_type = Option<String>, format = DateTime, required)]
@@ -261,11 +286,12 @@ impl<'a> From<&'a RunView> for RunHeadJson<'a> {
             version: view.version,
             r#try: view.try_number,
             status: view.status.name(),
-            ending: None,
+            ending: EndingJson::of(view),
             error: view.error.as_ref().map(ErrorJson::from),
             tags: &view.tags,
             priority: view.priority,
             parent: None,
+            start_at: view.start_at.map(Time),
             created_at: Time(view.created_at),
             started_at: view.started_at.map(Time),
             ended_at: view.ended_at.map(Time),
@@ -277,11 +303,11 @@ impl<'a> From<&'a RunView> for RunHeadJson<'a> {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Task)]
 pub(crate) struct TaskJson<'a> {
-    /// Its path.
+    /// Its path: `ship[3]/pack` is the task `pack` of item 3 of `ship`, `poll#2` an iteration.
     task: &'a str,
     #[schema(required)]
     r#type: Option<&'a str>,
-    /// `pending`, `queued`, `running`, `retrying`, `completed`, `failed`, `skipped`, `cancelled`, `timed_out`.
+    /// `pending`, `queued`, `running`, `waiting`, `retrying`, `completed`, `failed`, `skipped`, `cancelled`, `timed_out`.
     status: &'static str,
     #[schema(value_type = serde_json::Value)]
     output: Value<'a>,

@@ -101,7 +101,8 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
         (r#"{"workflow":"order","on_conflict":"maybe"}"#, "on_conflict"),
         (r#"{"workflow":"order","start_at":"2030-01-01T00:00:00Z"}"#, "start_at"),
         (r#"{"workflow":"order""#, "body"),
-        ("\u{feff}{}", "body"),
+        ("\u{feff}{}", "workflow"),
+        ("\u{feff}\u{feff}{}", "body"),
         ("nope", "body"),
     ] {
         let answer = server.post("/v1/runs", body.to_owned()).await;

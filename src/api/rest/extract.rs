@@ -16,8 +16,10 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -258,6 +260,30 @@ fn not_json(text: &[u8]) -> Option<String> {
 
 /// How deep a value of a user may stand in a body.
 const BODY_DEPTH: usize = 2;
+
+/// A map of texts in which no key is given twice: serde would keep the last and say nothing.
+pub(crate) fn each_once<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Once;
+    impl<'de> Visitor<'de> for Once {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((key, value)) = entries.next_entry::<String, String>()? {
+                if map.contains_key(&key) {
+                    return Err(serde::de::Error::custom(format_args!("duplicate field `{key}`")));
+                }
+                map.insert(key, value);
+            }
+            Ok(map)
+        }
+    }
+    json.deserialize_map(Once)
+}
 
 /// Where a body does not fit. serde names a field that is missing or doubled only in its message.
 fn field(path: &str, message: &str) -> String {

@@ -53,9 +53,8 @@ fn found_as(found: &str) -> String {
     let (kind, value) = found.split_once(' ').map_or((found, ""), |(kind, value)| (kind, value));
     match kind {
         "string" => format!("the text {value}"),
-        "integer" => value.trim_matches('`').to_owned(),
+        "integer" | "boolean" => value.trim_matches('`').to_owned(),
         "floating" => value.trim_start_matches("point ").trim_matches('`').to_owned(),
-        "boolean" => value.trim_matches('`').to_owned(),
         "map" => "an object".to_owned(),
         "sequence" => "a list".to_owned(),
         "null" => "null".to_owned(),

@@ -102,13 +102,19 @@ pub(crate) fn brief(mut error: AppError) -> AppError {
     error
 }
 
+impl Refused {
+    /// The body of the answer: a problem (RFC 9457).
+    pub(crate) fn body(&self) -> Vec<u8> {
+        serde_json::to_vec(&Problem::from(&self.0)).unwrap_or_default()
+    }
+}
+
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
+        let body = self.body();
         let Self(error) = self;
         let status =
             StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let problem = Problem::from(&error);
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -98,12 +98,15 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
         (r#"{"workflow":"order","priority":101}"#, "priority"),
         (r#"{"workflow":"order","tags":{"a":1}}"#, "tags.a"),
         (r#"{"workflow":"order","tags":{"a:b":"x"}}"#, "tags.a:b"),
+        (r#"{"workflow":"order","tags":{"a":"x","b":"x","a":"y"}}"#, "tags.a"),
+        (r#"{"workflow":"order","tags":["a"]}"#, "tags"),
         (r#"{"workflow":"order","on_conflict":"maybe"}"#, "on_conflict"),
         (r#"{"workflow":"order","start_at":"2030-01-01"}"#, "start_at"),
         (r#"{"workflow":"order","start_at":"5m"}"#, "start_at"),
         (r#"{"workflow":"order","start_at":1893456000}"#, "start_at"),
         (r#"{"workflow":"order""#, "body"),
-        ("\u{feff}{}", "body"),
+        ("\u{feff}{}", "workflow"),
+        ("\u{feff}\u{feff}{}", "body"),
         ("nope", "body"),
     ] {
         let answer = server.post("/v1/runs", body.to_owned()).await;

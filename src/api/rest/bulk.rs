@@ -1,6 +1,6 @@
 //! `/v1/bulk/…`: start, cancel or retry many runs in one call. Each item has an answer of its own.
 
-use super::extract::{JsonBody, Params, object};
+use super::extract::{JsonBody, Params, each_once, object};
 use super::runs::StartBody;
 use super::view::json;
 use crate::api::Doors;
@@ -115,7 +115,7 @@ struct FilterBody {
     #[schema(example = "running")]
     status: Option<String>,
     /// All of them must be on the run.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "each_once")]
     tags: BTreeMap<String, String>,
     /// Created at or after (RFC 3339).
     #[serde(default)]

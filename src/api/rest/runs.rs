@@ -1,6 +1,6 @@
 //! `/v1/runs`: start, list, read and forget runs; their tasks and values. `control.rs` has what is done to a run.
 
-use super::extract::{JsonBody, Params, Segments};
+use super::extract::{JsonBody, Params, Segments, each_once};
 use super::view::{PageJson, RunHeadJson, RunJson, TaskJson, json, json_text};
 use crate::api::Doors;
 use crate::api::check::{check_priority, check_tags, run_status, start_at, word};
@@ -45,8 +45,8 @@ pub(super) struct StartBody<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = serde_json::Value)]
     input: Option<&'a RawValue>,
-    /// At most 32; over those of the document.
-    #[serde(default)]
+    /// At most 32, each key once; over those of the document.
+    #[serde(default, deserialize_with = "each_once")]
     tags: BTreeMap<String, String>,
     /// −100 to 100; over that of the document.
     #[serde(default)]

@@ -5,6 +5,9 @@
 mod support;
 
 mod routes {
+    mod bulk;
+    mod control;
+    mod control_grpc;
     mod docs;
     mod events;
     mod grpc;

@@ -188,6 +188,7 @@ async fn runs_are_listed_by_filter_newest_first() {
             "tags",
             "priority",
             "parent",
+            "start_at",
             "created_at",
             "started_at",
             "ended_at"

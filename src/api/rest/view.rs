@@ -204,7 +204,7 @@ pub(crate) struct RunJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
-    /// When it is or was to begin; null if it was to begin at once.
+    /// When it is to begin; null if that was at once, and once it has ended.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     start_at: Option<Time>,
     #[schema(value_type = String, format = DateTime)]
@@ -267,7 +267,7 @@ pub(crate) struct RunHeadJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
-    /// When it is or was to begin; null if it was to begin at once.
+    /// When it is to begin; null if that was at once, and once it has ended.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     start_at: Option<Time>,
     #[schema(value_type = String, format = DateTime)]

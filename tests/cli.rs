@@ -234,12 +234,40 @@ fn the_demo_completes_and_cleans_up() {
     let output = Command::new(PROGRAM).args(["demo", "--exit"]).env("TMPDIR", temp.path()).output().unwrap();
     let shown = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{shown}\n{}", text(&output.stderr));
-    for word in
-        ["task.retrying", "review", "run.completed", "The order completed in", "curl -N http://127.0.0.1:"]
-    {
+    for word in ["task.retrying", "review", "run.completed", "The order completed in"] {
         assert!(shown.contains(word), "{word}: {shown}");
     }
+    assert!(!shown.contains("curl"), "there is no server left to ask: {shown}");
     assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0, "it leaves something behind");
+}
+
+#[test]
+fn a_server_whose_port_is_taken_touches_no_store() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let temp = tempfile::tempdir().unwrap();
+    let data = temp.path().join("data");
+    let output = Command::new(PROGRAM)
+        .args(["dev", "--listen", &address, "--data"])
+        .arg(&data)
+        .current_dir(temp.path())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains(&format!("cannot listen on {address}: ")), "{said}");
+    assert!(!data.exists(), "its directory was made");
+}
+
+#[test]
+fn what_is_wrong_is_said_once() {
+    let server = server();
+    let output =
+        Command::new(PROGRAM).args(["list", "--cursor", "junk", "--server", &server.url]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert_eq!(said.matches("none that this list gave out").count(), 1, "{said}");
+    assert!(said.starts_with("error: cursor: "), "{said}");
 }
 
 #[test]

@@ -85,7 +85,16 @@ pub(crate) fn task_types(texts: &[String]) -> Result<Vec<TaskType>, AppError> {
     if !(1..=CLAIM_TYPES_MAX).contains(&texts.len()) {
         return Err(invalid("types", format!("has {} types, not 1 to {CLAIM_TYPES_MAX}", texts.len())));
     }
-    let read = |(n, text): (usize, &String)| word(&format!("types[{n}]"), text, TaskType::new);
+    let read = |(n, text): (usize, &String)| {
+        let path = format!("types[{n}]");
+        if let Some(first) = texts[..n].iter().position(|t| t == text) {
+            return Err(invalid(
+                path,
+                format!("{text:?} stands in types[{first}] already; name each type once"),
+            ));
+        }
+        word(&path, text, TaskType::new)
+    };
     texts.iter().enumerate().map(read).collect()
 }
 
@@ -182,7 +191,10 @@ mod tests {
         assert_eq!(task_types(&["pack".into()]), Ok(vec![TaskType::new("pack").unwrap()]));
         assert_eq!(task_types(&["pack".into(), "a b".into()]).unwrap_err().faults[0].path, "types[1]");
         assert_eq!(task_types(&[]).unwrap_err().faults[0].path, "types");
-        assert!(task_types(&vec!["pack".to_owned(); 101]).is_err());
+        assert!(task_types(&(0..101).map(|n| format!("t{n}")).collect::<Vec<_>>()).is_err());
+        let twice = task_types(&["pack".into(), "ship".into(), "pack".into()]).unwrap_err();
+        assert_eq!(twice.faults[0].path, "types[2]");
+        assert_eq!(twice.faults[0].message, "\"pack\" stands in types[0] already; name each type once");
         assert_eq!(claim_max(1_000), Ok(1_000));
         assert!(claim_max(0).is_err() && claim_max(1_001).is_err());
     }

@@ -64,15 +64,14 @@ pub(crate) struct FaultJson<'a> {
     message: &'a str,
 }
 
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
+impl Refused {
+    /// The body of the answer: a problem (RFC 9457).
+    pub(crate) fn body(&self) -> Vec<u8> {
         let Self(error) = self;
-        let status =
-            StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let problem = Problem {
             kind: format!("/docs/errors/{}", error.code.as_str()),
             title: error.code.title(),
-            status: status.as_u16(),
+            status: error.code.http_status(),
             detail: &error.message,
             code: error.code.as_str(),
             faults: error
@@ -81,7 +80,16 @@ impl IntoResponse for Refused {
                 .map(|f| FaultJson { path: &f.path, line: f.line, message: &f.message })
                 .collect(),
         };
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        serde_json::to_vec(&problem).unwrap_or_default()
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let body = self.body();
+        let Self(error) = self;
+        let status =
+            StatusCode::from_u16(error.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

@@ -7,6 +7,7 @@
 //! grpc/       one file per service; convert.rs has the protobuf shapes
 //! sse.rs      events as text frames
 //! error.rs    AppError → problem+json and gRPC status, by one table
+//! bare.rs     a body for what hyper answers by itself
 //! limits.rs   sizes, counts and times
 //! ```
 //!
@@ -18,6 +19,7 @@
 //! To add a route: the handler with its `utoipa::path` in the file of its resource, its line in that file's
 //! `routes()`, its twin in `proto/`, and `UPDATE_OPENAPI=1 cargo test openapi`.
 
+mod bare;
 mod check;
 mod error;
 mod grpc;

@@ -1,26 +1,29 @@
 //! Connections: HTTP/1.1 and HTTP/2 (without TLS) on one listener, with limits in number and time.
 //!
 //! Whoever sends nothing, sends by the drop, does not answer pings or does not read is closed within
-//! [`Options`]' times. A stop closes idle connections at once, lets requests under way end, and drops
-//! what is left after [`Options::grace`].
+//! [`Options`]' times. A stop closes idle connections at once, whatever their clients do about it, lets requests
+//! under way end, and drops what is left after [`Options::grace`].
 
-use super::{Connection, Options};
+use super::{Connection, Options, bare};
 use axum::Router;
+use axum::body::Body;
 use http::Request;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -34,6 +37,9 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const HEAD_MAX: u32 = 32 << 10;
 /// A failed `accept` (no file descriptors, say) is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// At a stop, a connection on which nothing is under way has this long to end by itself: a goodbye is on its way to the
+/// client, and a request may be on its way to us.
+const LINGER: Duration = Duration::from_millis(250);
 
 /// Serves `router` on `listener` until `shutdown` resolves and what was under way has ended, or
 /// [`Options::grace`] has passed.
@@ -62,9 +68,10 @@ pub async fn serve(
             Ok((stream, peer, permit)) => {
                 let connection = Connection { peer, closing: closing.clone() };
                 let (builder, router) = (Arc::clone(&builder), router.clone());
-                let io = Guarded::new(stream, options.head_within, options.stalled_after);
+                let activity = Arc::new(Activity::default());
+                let io = Guarded::new(stream, options.head_within, options.stalled_after, &activity);
                 connections.spawn(async move {
-                    run(&builder, io, router, connection).await;
+                    run(&builder, io, router, connection, activity).await;
                     drop(permit);
                 });
             }
@@ -117,22 +124,117 @@ async fn run(
     io: Guarded<TcpStream>,
     router: Router,
     connection: Connection,
+    activity: Arc<Activity>,
 ) {
     let closing = connection.closing.clone();
-    let service = router.map_request(move |mut request: Request<Incoming>| {
+    let of_requests = Arc::clone(&activity);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let under_way = of_requests.begin();
         request.extensions_mut().insert(connection.clone());
-        request.map(axum::body::Body::new)
+        let answered = router.clone().oneshot(request.map(Body::new));
+        async move {
+            let answer = answered.await?;
+            Ok::<_, Infallible>(answer.map(|body| Held { body, _under_way: under_way }))
+        }
     });
-    let mut serving = pin!(builder.serve_connection(TokioIo::new(io), TowerToHyperService::new(service)));
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
     let result = tokio::select! {
         result = serving.as_mut() => result,
         () = closing.cancelled() => {
             serving.as_mut().graceful_shutdown();
-            serving.await
+            tokio::select! {
+                result = serving.as_mut() => result,
+                // hyper waits for a request that has only begun to come, and for clients that do not answer.
+                () = activity.quiet(LINGER) => return,
+            }
         }
     };
     if let Err(error) = result {
         tracing::debug!(%error, "a connection ended with an error");
+    }
+}
+
+/// What is under way on one connection.
+#[derive(Debug, Default)]
+struct Activity {
+    /// Requests that were not answered to the end.
+    requests: AtomicUsize,
+    /// All requests there ever were.
+    begun: AtomicU64,
+    /// The other side has not taken all of our bytes.
+    unwritten: AtomicBool,
+    less: Notify,
+}
+
+impl Activity {
+    fn begin(self: &Arc<Self>) -> UnderWay {
+        self.requests.fetch_add(1, Ordering::AcqRel);
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        UnderWay(Arc::clone(self))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.requests.load(Ordering::Acquire) == 0 && !self.unwritten.load(Ordering::Acquire)
+    }
+
+    fn unwritten(&self, unwritten: bool) {
+        if self.unwritten.swap(unwritten, Ordering::AcqRel) && !unwritten {
+            self.less.notify_one();
+        }
+    }
+
+    /// Waits until nothing was under way for `long`.
+    async fn quiet(&self, long: Duration) {
+        loop {
+            let less = self.less.notified();
+            if !self.is_idle() {
+                less.await;
+                continue;
+            }
+            let begun = self.begun.load(Ordering::Acquire);
+            sleep(long).await;
+            if self.is_idle() && self.begun.load(Ordering::Acquire) == begun {
+                return;
+            }
+        }
+    }
+}
+
+/// One request until the last of its answer was taken, or it was given up.
+#[derive(Debug)]
+struct UnderWay(Arc<Activity>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.requests.fetch_sub(1, Ordering::AcqRel);
+        self.0.less.notify_one();
+    }
+}
+
+/// The body of an answer, which keeps its request under way.
+#[derive(Debug)]
+struct Held {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Held {
+    type Data = bytes::Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -148,20 +250,26 @@ struct Guarded<S> {
     stalled_after: Duration,
     /// Runs while a write waits.
     stalled: Option<Pin<Box<Sleep>>>,
+    activity: Arc<Activity>,
+    /// Written instead of what hyper wants to write, and how much of it is out.
+    instead: Option<(Vec<u8>, usize)>,
 }
 
 impl<S> Guarded<S> {
-    fn new(inner: S, first_within: Duration, stalled_after: Duration) -> Self {
+    fn new(inner: S, first_within: Duration, stalled_after: Duration, activity: &Arc<Activity>) -> Self {
         let first = Some((PREFACE, Box::pin(sleep(first_within))));
-        Self { inner, first, stalled_after, stalled: None }
+        Self { inner, first, stalled_after, stalled: None, activity: Arc::clone(activity), instead: None }
     }
 
     /// Passes a finished write on; lets a waiting one wait no longer than allowed.
     fn watch<T>(&mut self, cx: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if write.is_ready() {
-            self.stalled = None;
+            if self.stalled.take().is_some() {
+                self.activity.unwritten(false);
+            }
             return write;
         }
+        self.activity.unwritten(true);
         let after = self.stalled_after;
         let timer =
             self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + after)));
@@ -197,6 +305,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        if self.instead.is_none() {
+            self.instead = bare::instead_of(buf).map(|text| (text, 0));
+        }
+        while let Some((text, done)) = self.instead.take() {
+            let write = Pin::new(&mut self.inner).poll_write(cx, &text[done..]);
+            let write = self.watch(cx, write);
+            let Poll::Ready(written) = write else {
+                self.instead = Some((text, done));
+                return Poll::Pending;
+            };
+            let done = done + written?;
+            if done >= text.len() {
+                return Poll::Ready(Ok(buf.len()));
+            }
+            self.instead = Some((text, done));
+        }
         let write = Pin::new(&mut self.inner).poll_write(cx, buf);
         self.watch(cx, write)
     }
@@ -206,6 +330,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        let mut some = bufs.iter().filter(|b| !b.is_empty());
+        if let (Some(only), None) = (some.next(), some.next()) {
+            return self.poll_write(cx, only);
+        }
         let write = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
         self.watch(cx, write)
     }
@@ -309,6 +437,87 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_hyper_refuses_by_itself_has_a_body_too() {
+        let (address, stop, mut task) = start(hello(), Options::default()).await;
+        let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(101));
+        let long = format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "x".repeat(70_000));
+        for (request, status, code) in [
+            (long.as_str(), 414, "address_too_long"),
+            (many.as_str(), 431, "headers_too_large"),
+            ("GET / HTTP/1.1\r\nno header\r\n\r\n", 400, "invalid_request"),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let answer = String::from_utf8(told(stream).await).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+            assert!(answer.contains("\r\ncontent-type: application/problem+json\r\n"), "{answer}");
+            let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!((&body["status"], &body["code"]), (&status.into(), &code.into()), "{answer}");
+        }
+        stop.cancel();
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+    }
+
+    /// What a connection is told until its end.
+    async fn told(mut stream: TcpStream) -> Vec<u8> {
+        let mut answer = Vec::new();
+        // An end is an end, with or without a reset.
+        let _ = stream.read_to_end(&mut answer).await;
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_stop_closes_idle_connections_at_once_whatever_their_clients_do() {
+        let (address, stop, mut task) = start(hello(), Options::default()).await;
+        // The preface of HTTP/2 and an empty SETTINGS; nothing that comes back is ever answered.
+        let http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let openings: [&[u8]; 5] = [
+            b"",
+            b"GET",
+            b"GET / HTTP/1.1\r\nhost: a-host-with-a-long-name\r\nx-slow:",
+            b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+            http2,
+        ];
+        let mut connections = Vec::new();
+        for opening in openings {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(opening).await.unwrap();
+            if opening.ends_with(b"\r\n\r\n") || opening == http2 {
+                // It has been taken up: its answer, or the SETTINGS, begins to come.
+                stream.readable().await.unwrap();
+            }
+            connections.push(stream);
+        }
+        // The others were accepted before it.
+        assert_eq!(fetch(address, false).await, "HTTP/1.1 127.0.0.1");
+        let begun = Instant::now();
+        stop.cancel();
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        for stream in connections {
+            told(stream).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_does_not_cut_an_answer_that_is_read_slowly() {
+        const SIZE: usize = 32 << 20;
+        let router = Router::new().route("/", get(|| async { vec![b'x'; SIZE] }));
+        let (address, stop, mut task) = start(router, Options::default()).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+        stream.readable().await.unwrap();
+        stop.cancel();
+        // Longer than an idle connection is given.
+        let open = tokio::time::timeout(LINGER * 3, task.join_next()).await;
+        assert!(open.is_err(), "the answer is not taken yet");
+        let answer = told(stream).await;
+        assert!(answer.len() > SIZE, "{}", answer.len());
+        assert!(task.join_next().await.unwrap().unwrap().is_ok());
+    }
+
+    #[tokio::test]
     async fn a_stop_drops_what_does_not_end_within_the_grace() {
         let router = Router::new().route("/", get(|| async { std::future::pending::<()>().await }));
         let options = Options { grace: Duration::from_millis(50), ..Options::default() };
@@ -322,7 +531,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_does_not_read_is_given_up() {
         let (near, _far) = tokio::io::duplex(16);
-        let mut guarded = Guarded::new(near, Duration::from_secs(1), Duration::from_secs(30));
+        let activity = Arc::new(Activity::default());
+        let mut guarded = Guarded::new(near, Duration::from_secs(1), Duration::from_secs(30), &activity);
         guarded.write_all(&[0; 16]).await.unwrap();
         let begun = Instant::now();
         let error = guarded.write_all(&[0; 16]).await.unwrap_err();

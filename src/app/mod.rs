@@ -4,6 +4,7 @@
 //! ```text
 //! workflows, runs, claims   use cases          sessions   worker streams
 //! lane/                     the commit path    feeder     queue → worker
+//! cursor                    pages of lists
 //! ticker                    what is due        hub, feeds, render   events and views
 //! ```
 //!
@@ -11,6 +12,7 @@
 
 mod claims;
 mod clock;
+mod cursor;
 pub mod error;
 mod feeder;
 mod feeds;
@@ -95,10 +97,19 @@ impl App {
         check.await.map_err(|_| too_slow())?.map_err(store_error)
     }
 
-    /// Takes no new work: not ready, no assignment, workers are told to go away within `within`, feeds end.
+    /// Takes no new work: not ready, no assignment, workers are told to go away within `within`, feeds end. The stream
+    /// of a worker that holds nothing ends at once, every other one when its worker holds nothing any more, or after
+    /// `within`: what it holds then stays its own, and it resumes elsewhere.
     pub fn drain(&self, within: Span) {
         self.inner.draining.cancel();
         self.inner.dispatcher.lock().go_away(within);
+        let inner = Arc::clone(&self.inner);
+        self.inner.spawn(async move {
+            let stopping = inner.stopping.clone();
+            if stopping.run_until_cancelled(tokio::time::sleep(within.to_std())).await.is_some() {
+                inner.dispatcher.lock().end_streams();
+            }
+        });
     }
 
     /// Ends everything that is left and waits for it. What was committed stays; nothing else was promised.

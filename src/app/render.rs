@@ -1,6 +1,7 @@
 //! Runs and events as users read them, from records and plans. Reads the store, never a lane's cache.
 
 use super::AppError;
+use super::cursor::List;
 use super::error::store_error;
 use super::hub::Rendered;
 use super::inner::Inner;
@@ -212,7 +213,7 @@ fn task_views(
         items.push(view);
         next += 1;
     }
-    Page { items, next_cursor: (next < state.tasks.len()).then(|| next.to_string()) }
+    Page { items, next_cursor: (next < state.tasks.len()).then(|| List::Tasks.cursor(&next.to_string())) }
 }
 
 /// About the bytes of an answer that a task takes without its values.

@@ -1,5 +1,6 @@
 //! Use cases on runs.
 
+use super::cursor::{List, by_time};
 use super::error::{no_run, refusal, stopping, store_error, too_slow};
 use super::hub::{Until, watch_run};
 use super::inner::Inner;
@@ -180,9 +181,7 @@ impl App {
     ) -> Result<Page<TaskView>, AppError> {
         let from = match cursor {
             None => 0,
-            Some(text) => text.parse().map_err(|_| {
-                AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out")
-            })?,
+            Some(text) => List::Tasks.position(text, |p| p.parse().ok())?,
         };
         let state = read(&self.inner, id).await?.ok_or_else(|| no_run(id))?;
         render::tasks(&self.inner, &state, from, limit.clamp(1, 500) as usize).await
@@ -240,7 +239,7 @@ impl App {
                 return Ok(Page { items, next_cursor: None });
             }
             if items.len() >= limit || bytes > render::AROUND_BYTES || looked >= LIST_LOOKS {
-                let next_cursor = before.map(|(t, r)| format!("{}.{r}", t.0));
+                let next_cursor = before.map(|(t, r)| List::Runs.cursor(&format!("{}.{r}", t.0)));
                 return Ok(Page { items, next_cursor });
             }
         }
@@ -331,9 +330,10 @@ impl App {
 }
 
 fn parse_cursor(text: &str) -> Result<(Timestamp, RunId), AppError> {
-    text.split_once('.')
-        .and_then(|(t, r)| Some((Timestamp(t.parse().ok()?), RunId::new(r).ok()?)))
-        .ok_or_else(|| AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out"))
+    List::Runs.position(text, |p| {
+        let (created, run) = by_time(p)?;
+        Some((created, RunId::new(run).ok()?))
+    })
 }
 
 fn matches(filter: &RunFilter, state: &RunState) -> bool {

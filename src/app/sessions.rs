@@ -70,6 +70,7 @@ pub(crate) fn result_command(attempt: AttemptKey, outcome: TaskOutcome) -> Comma
         TaskOutcome::Completed(output) => Command::Complete { attempt, output: check_output(output) },
         TaskOutcome::Failed(failure) => Command::Fail { attempt, failure: bounded(failure) },
         TaskOutcome::Released => Command::Release { attempt },
+        TaskOutcome::Rejected(value) => Command::Complete { attempt, output: Err(value) },
     }
 }
 

@@ -185,9 +185,9 @@ pub struct RunView {
     pub try_number: u32,
     /// Where it is.
     pub status: RunStatus,
-    /// What it was started with (null in lists).
+    /// What it was started with (not told in lists).
     pub input: ValueView,
-    /// What it ended with (null in lists).
+    /// What it ended with (not told in lists).
     pub output: ValueView,
     /// How it will end, while handlers, compensation and `finally` go on.
     pub ending: Option<RunStatus>,
@@ -205,7 +205,7 @@ pub struct RunView {
     pub started_at: Option<Timestamp>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Its tasks, in document order (empty in lists).
+    /// Its tasks, in document order (not told in lists).
     pub tasks: Vec<TaskView>,
     /// Where the next tasks begin, for `/v1/runs/{id}/tasks`.
     pub tasks_cursor: Option<String>,

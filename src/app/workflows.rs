@@ -1,5 +1,6 @@
 //! Use cases on workflows.
 
+use super::cursor::{List, by_time};
 use super::error::{store_error, too_slow};
 use super::plans::not_found;
 use super::view::{Page, Registered, RunFilter, WorkflowView};
@@ -74,26 +75,27 @@ impl App {
         Ok(Registered { workflow: view(stored, newest), created })
     }
 
-    /// Workflows by name.
+    /// Workflows without their documents, the one with the newest version first.
     pub async fn workflows(&self, limit: u32, cursor: Option<&str>) -> Result<Page<WorkflowView>, AppError> {
         let limit = limit.clamp(1, 500);
-        let after = cursor
-            .map(|c| {
-                WorkflowName::new(c).map_err(|_| {
-                    AppError::new(ErrorCode::InvalidRequest, "cursor: not one that this list gave out")
-                })
-            })
-            .transpose()?;
-        let found = self.inner.store.workflows(after.as_ref(), limit).await.map_err(store_error)?;
-        let next_cursor =
-            (found.len() as u32 == limit).then(|| found.last().map(|(n, _)| n.to_string())).flatten();
+        let read = |p: &str| {
+            let (created, name) = by_time(p)?;
+            Some((created, WorkflowName::new(name).ok()?))
+        };
+        let before = cursor.map(|c| List::Workflows.position(c, read)).transpose()?;
+        // One more than is told: whether it is there says whether there is a next page.
+        let mut found = self.inner.store.workflows(before, limit + 1).await.map_err(store_error)?;
+        let more = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let last = found.last().filter(|_| more);
+        let next_cursor = last.map(|w| List::Workflows.cursor(&format!("{}.{}", w.created_at.0, w.name)));
         let items = found
             .into_iter()
-            .map(|(name, version)| WorkflowView {
-                name,
-                version,
-                newest: version,
-                created_at: None,
+            .map(|listed| WorkflowView {
+                name: listed.name,
+                version: listed.version,
+                newest: listed.version,
+                created_at: Some(listed.created_at),
                 document: Bytes::new(),
             })
             .collect();

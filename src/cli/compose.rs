@@ -25,8 +25,13 @@ pub(super) struct Server {
     serving: JoinHandle<std::io::Result<()>>,
 }
 
-/// Opens the store, starts the app, binds the port and serves until `life` ends.
+/// Binds the port, opens the store, starts the app and serves until `life` ends. The port comes first: where it is
+/// taken, no store is touched. Who connects meanwhile waits.
 pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, Failure> {
+    let listener = TcpListener::bind(config.server.listen)
+        .await
+        .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
+    let address = listener.local_addr()?;
     let store = open(&config.store).await?;
     let options = app::Options {
         lease: span(config.workers.lease),
@@ -35,10 +40,6 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         ..app::Options::default()
     };
     let app = App::launch(store, options).await.map_err(|e| Failure::failed(e.to_string()))?;
-    let listener = TcpListener::bind(config.server.listen)
-        .await
-        .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
-    let address = listener.local_addr()?;
     let drain = config.server.drain;
     let doors = api::Options { grace: drain, ..api::Options::default() };
     let router = api::router(app.clone(), doors.clone());
@@ -46,7 +47,8 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
     let serving = life.spawn(async move {
         let shutdown = async {
             own.stopping().await;
-            app.drain(span(drain));
+            // The other half is for what follows from the end of the streams.
+            app.drain(span(drain / 2));
         };
         let served = api::serve(listener, router, doors, shutdown).await;
         app.stop().await;

@@ -98,7 +98,6 @@ async fn show(url: &str, data: &std::path::Path, exit: bool, life: &Lifecycle) -
     let body = json!({ "workflow": "order", "input": order() }).to_string();
     let run = api.call(Method::POST, "/v1/runs", Payload::Json(body.into())).await?.value;
     let id = text(&run, "id").to_owned();
-    let page = api.url(&format!("/v1/runs/{}", encode(&id)));
     head("run", &format!("{id}\n"));
 
     let mut board = Board::new(&run, style);
@@ -112,7 +111,13 @@ async fn show(url: &str, data: &std::path::Path, exit: bool, life: &Lifecycle) -
         }
         error => head("error", &error),
     }
+    if exit {
+        // The server is about to stop: there will be nobody to ask.
+        output::line("");
+        return start::completed(&status);
+    }
     output::line("\n  See for yourself:");
+    let page = api.url(&format!("/v1/runs/{}", encode(&id)));
     let hint = |command: String| output::line(&format!("    {}", style.paint(CYAN, &command)));
     hint(format!("curl {page}"));
     hint(format!("curl -N {page}/events"));
@@ -122,10 +127,6 @@ async fn show(url: &str, data: &std::path::Path, exit: bool, life: &Lifecycle) -
         style.paint(CYAN, &api.url("/docs")),
         style.paint(DIM, "every call there is")
     ));
-    if exit {
-        output::line("");
-        return start::completed(&status);
-    }
     output::line(&format!("\n  {}", style.paint(DIM, "The server and its workers go on; Ctrl-C ends them.")));
     std::future::pending().await
 }

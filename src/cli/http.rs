@@ -167,14 +167,16 @@ fn problem(status: StatusCode, body: &[u8]) -> String {
         Some(code) => format!("{what} ({code})"),
         None => format!("{what} ({status})"),
     };
-    for fault in problem.get("faults").and_then(Value::as_array).into_iter().flatten() {
+    let faults = problem.get("faults").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    for fault in faults {
         let word = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or("");
-        text.push_str("\n  ");
-        if let Some(line) = fault.get("line").and_then(Value::as_u64) {
-            // Writing to a string does not fail.
-            let _ = write!(text, "line {line}: ");
+        let line = fault.get("line").and_then(Value::as_u64);
+        // One fault is often the whole story, and told already.
+        if faults.len() == 1 && line.is_none() && what.ends_with(word("message")) {
+            break;
         }
-        let _ = write!(text, "{}: {}", word("path"), word("message"));
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n  {}", output::fault(line, word("path"), word("message")));
     }
     text
 }
@@ -203,6 +205,20 @@ mod tests {
         assert_eq!(
             problem(StatusCode::UNPROCESSABLE_ENTITY, body),
             "order.yaml has 2 faults (invalid_workflow)\n  line 3: tasks.a: no type\n  name: missing"
+        );
+        let body = br#"{"detail":"limit: \"0\" is none","code":"invalid_request","faults":[
+            {"path":"limit","message":"\"0\" is none"}]}"#;
+        assert_eq!(
+            problem(StatusCode::BAD_REQUEST, body),
+            "limit: \"0\" is none (invalid_request)",
+            "what was said once is not said again"
+        );
+        let body = br#"{"detail":"the input does not match","code":"invalid_input","faults":[
+            {"path":"","message":"no order_id"}]}"#;
+        assert_eq!(
+            problem(StatusCode::UNPROCESSABLE_ENTITY, body),
+            "the input does not match (invalid_input)\n  no order_id",
+            "no path, no colon"
         );
         assert_eq!(problem(StatusCode::BAD_GATEWAY, b"<html>"), "the server answered 502 Bad Gateway");
         assert_eq!(problem(StatusCode::NOT_FOUND, b"{}"), "the server refused this (404 Not Found)");

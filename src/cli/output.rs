@@ -31,6 +31,13 @@ pub(super) fn error(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{} {message}", style.paint(RED, "error:"));
 }
 
+/// A fault on one line: `line 3: tasks.a: no type`, without what is not known.
+pub(super) fn fault(line: Option<u64>, path: &str, message: &str) -> String {
+    let line = line.map(|l| format!("line {l}: ")).unwrap_or_default();
+    let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+    format!("{line}{path}{message}")
+}
+
 /// Tells something beside what was asked for.
 pub(super) fn note(message: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{message}");

@@ -80,10 +80,8 @@ fn name_of(bytes: &[u8], json: bool) -> Result<String, Failure> {
     match parse(bytes, if json { Format::Json } else { Format::Yaml }) {
         Ok(document) => Ok(document.name.as_str().to_owned()),
         Err(faults) => {
-            let line = |f: &Fault| {
-                let line = f.line.map(|l| format!("line {l}: ")).unwrap_or_default();
-                format!("\n  {line}{}: {}", f.path, f.message)
-            };
+            let line =
+                |f: &Fault| format!("\n  {}", output::fault(f.line.map(u64::from), &f.path, &f.message));
             let lines: String = faults.iter().map(line).collect();
             Err(Failure::failed(format!("{}{lines}", ErrorCode::InvalidWorkflow.title())))
         }
@@ -101,5 +99,7 @@ mod tests {
         let failure = name_of(b"name: x\nsteps: {}\n", false).unwrap_err();
         assert_eq!(failure.exit, super::super::Exit::Failed);
         assert!(failure.message.contains("\n  line 2: steps: "), "{}", failure.message);
+        let failure = name_of(b"[", true).unwrap_err();
+        assert!(!failure.message.contains("  : "), "{}", failure.message);
     }
 }

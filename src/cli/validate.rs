@@ -53,6 +53,7 @@ fn table(name: &str, faults: &[Fault]) {
     }
     for fault in faults {
         let place = fault.line.map_or_else(|| name.to_owned(), |line| format!("{name}:{line}"));
-        output::line(&format!("{place}: {}: {}", style.paint(output::RED, &fault.path), fault.message));
+        let path = if fault.path.is_empty() { String::new() } else { style.paint(output::RED, &fault.path) };
+        output::line(&format!("{place}: {}", output::fault(None, &path, &fault.message)));
     }
 }

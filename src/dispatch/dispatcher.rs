@@ -71,6 +71,8 @@ struct Session {
     /// In order of assignment; entries of what is gone or kept fall out when looked at.
     unkept: VecDeque<(Instant, String)>,
     draining: bool,
+    /// The server stops: the stream ends as soon as the worker holds nothing.
+    leaving: bool,
     detached: bool,
     /// An assignment is unacknowledged for half the window, or a suspect is left alone for now.
     stalled: bool,
@@ -96,6 +98,12 @@ const PAUSE: Duration = Duration::from_secs(4);
 const PAUSE_MAX: Duration = Duration::from_mins(1);
 
 impl Session {
+    /// Ends the stream of a session that leaves and whose worker holds nothing. A claim over HTTP ends by itself.
+    fn leave(&self) {
+        if self.leaving && self.id.is_some() && self.flights.is_empty() {
+            self.outbox.close();
+        }
+    }
     fn open(&self) -> bool {
         !(self.draining || self.detached || self.stalled)
     }
@@ -183,6 +191,7 @@ impl Dispatcher {
                 flights: IndexMap::new(),
                 unkept: VecDeque::new(),
                 draining: false,
+                leaving: false,
                 detached: false,
                 stalled: false,
                 suspect: None,
@@ -334,14 +343,17 @@ impl Dispatcher {
         {
             c.held -= 1;
         }
+        session.leave();
     }
 
     /// A result was settled: the worker is told, its credit is free.
     pub fn acknowledge(&mut self, key: SessionKey, ack: super::message::ResultAck) {
-        self.settle(key, &ack.token);
+        let token = ack.token.clone();
         if let Some(session) = self.sessions.get(&key) {
             session.outbox.ack(ack);
         }
+        // Only now: it may end the stream.
+        self.settle(key, &token);
     }
 
     /// An attempt was fenced: the worker that holds it here is told, its credit is free.
@@ -509,11 +521,22 @@ impl Dispatcher {
         }
     }
 
-    /// Tells every stream to go away and takes no new work for any.
+    /// Tells every stream to go away and takes no new work for any. A session's stream ends as soon as its worker
+    /// holds nothing; see [`Self::end_streams`] for the others.
     pub fn go_away(&mut self, within: Span) {
         for s in self.sessions.values_mut() {
             s.draining = true;
+            s.leaving = true;
             s.outbox.go_away(within);
+            s.leave();
+        }
+    }
+
+    /// Ends the streams of all sessions, as if they had broken: what their workers hold stays theirs.
+    pub fn end_streams(&mut self) {
+        for s in self.sessions.values_mut().filter(|s| s.id.is_some()) {
+            s.detached = true;
+            s.outbox.close();
         }
     }
 

@@ -1,7 +1,7 @@
 //! What workers and Downbeat say to each other, free of any wire format. `api/grpc` maps protobuf to
 //! these one for one; the simulation speaks them directly.
 
-use crate::model::command::ReportedFailure;
+use crate::model::command::{RejectedValue, ReportedFailure};
 use crate::model::ids::{RunId, SessionId, TaskPath, TaskType};
 use crate::model::time::{Span, Timestamp};
 use bytes::Bytes;
@@ -64,6 +64,8 @@ pub enum TaskOutcome {
     Failed(ReportedFailure),
     /// Given back.
     Released,
+    /// It cannot be read: the attempt fails, unretried.
+    Rejected(RejectedValue),
 }
 
 /// What Downbeat says to a worker.
@@ -143,6 +145,6 @@ pub enum AckStatus {
     Stale,
     /// Not one of our tokens, or of no run.
     Unknown,
-    /// No JSON or too large: the attempt failed, unretried.
+    /// No JSON, too large, or no outcome at all: the attempt failed, unretried.
     Invalid,
 }

@@ -64,6 +64,10 @@ error_codes! {
     SessionLost = "session_lost", 409, 10, "The worker session is gone";
     /// Something is over its size limit.
     TooLarge = "too_large", 413, 8, "Something is over its size limit";
+    /// The address of a request is longer than can be read.
+    AddressTooLong = "address_too_long", 414, 3, "The address of the request is too long";
+    /// The headers of a request are more than can be read.
+    HeadersTooLarge = "headers_too_large", 431, 8, "The headers of the request are too large";
     /// The media type is not one we read.
     UnsupportedMediaType = "unsupported_media_type", 415, 3, "The media type is not supported";
     /// No such route or method.

@@ -30,8 +30,19 @@ pub const MAX_DEPTH: usize = 128;
 /// # Errors
 /// What is wrong, with line and column.
 pub fn check(bytes: &[u8]) -> Result<(), String> {
+    check_within(bytes, MAX_DEPTH)
+}
+
+/// As [`check`], at most `depth` deep.
+///
+/// # Errors
+/// What is wrong, with line and column.
+pub fn check_within(bytes: &[u8], depth: usize) -> Result<(), String> {
     let text = utf8(bytes)?;
-    let mut reader = Reader::new(text, MAX_DEPTH);
+    if text.starts_with('\u{feff}') {
+        return Err("a byte order mark stands before the value; leave it out".to_owned());
+    }
+    let mut reader = Reader::new(text, depth);
     while reader.next().map_err(|e| e.describe(text))?.is_some() {}
     Ok(())
 }

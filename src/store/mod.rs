@@ -265,6 +265,17 @@ pub struct StoredWorkflow {
     pub created_at: Timestamp,
 }
 
+/// A workflow in the list of all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedWorkflow {
+    /// Its name.
+    pub name: WorkflowName,
+    /// Its newest version.
+    pub version: u32,
+    /// When that was stored.
+    pub created_at: Timestamp,
+}
+
 /// The port.
 #[async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug {
@@ -357,8 +368,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// One version, or the newest.
     async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<Option<StoredWorkflow>>;
 
-    /// Names and newest versions, by name, after `after`.
-    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>>;
+    /// Up to `max` workflows before (`created`, `name`), the one with the newest version first. None: from the newest.
+    async fn workflows(
+        &self,
+        before: Option<(Timestamp, WorkflowName)>,
+        max: u32,
+    ) -> Result<Vec<ListedWorkflow>>;
 
     /// Removes a workflow with all versions. False: there was none. (Use by runs is checked by the caller.)
     async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool>;

@@ -41,6 +41,8 @@ async fn workflows_mirror_rest() {
     assert_eq!((again.created, again.workflow.unwrap().version), (false, 1));
     let listed = client.list(v1::ListWorkflowsRequest::default()).await.unwrap().into_inner();
     assert_eq!(listed.workflows.iter().map(|w| w.name.as_str()).collect::<Vec<_>>(), ["order"]);
+    assert_eq!(listed.workflows[0].created_at_us, first.workflow.as_ref().unwrap().created_at_us);
+    assert!(listed.workflows[0].created_at_us > 0);
     let request = v1::GetWorkflowRequest { name: "order".into(), version: 1 };
     let got = client.get(request).await.unwrap().into_inner();
     assert_eq!(got.document, first.workflow.unwrap().document);
@@ -104,7 +106,15 @@ async fn a_run_goes_through_without_http() {
     assert_eq!(runs.get_value(value).await.unwrap().into_inner().json, EXACT);
     let listed =
         v1::ListRunsRequest { status: v1::RunStatus::Completed.into(), ..v1::ListRunsRequest::default() };
-    assert_eq!(runs.list(listed).await.unwrap().into_inner().runs[0].id, "r1");
+    let listed = runs.list(listed).await.unwrap().into_inner().runs.remove(0);
+    assert_eq!(listed.id, "r1");
+    assert!(listed.input.is_empty() && listed.output.is_empty() && listed.tasks.is_empty(), "{listed:?}");
+    let junk = v1::ListRunsRequest { cursor: "junk".into(), ..v1::ListRunsRequest::default() };
+    let status = runs.list(junk).await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.get_details_bad_request().unwrap().field_violations[0].field.as_str()),
+        (Code::InvalidArgument, "cursor")
+    );
     let page = v1::ListTasksRequest { id: "r1".into(), ..v1::ListTasksRequest::default() };
     assert_eq!(runs.list_tasks(page).await.unwrap().into_inner().tasks[0].task, "pack");
     let ended = runs.cancel(v1::CancelRunRequest { id: "r1".into(), force: false }).await.unwrap_err();

@@ -61,6 +61,70 @@ async fn an_output_that_is_no_json_fails_the_task_and_the_stream_goes_on() {
 }
 
 #[tokio::test]
+async fn a_result_without_an_outcome_fails_its_task_and_the_stream_goes_on() {
+    let server = Server::start();
+    server.register_echo("order").await;
+    let (mut worker, _) = Worker::hello(&server, "order-pack", 2).await;
+    server.start_run("order", "r1", "null").await;
+    server.start_run("order", "r2", "null").await;
+    let (first, second) = (worker.assignment().await, worker.assignment().await);
+    let result = |token: &str, outcome| v1::Result { token: token.to_owned(), outcome };
+    let results = vec![
+        result(&first.token, None),
+        result("nope", None),
+        result(&second.token, Some(completed("2"))),
+        result(&first.token, None),
+    ];
+    worker.say(ToServer::Results(v1::Results { results }));
+    let mut acks = Vec::new();
+    while acks.len() < 4 {
+        if let FromServer::ResultAcks(list) = worker.hear().await.unwrap() {
+            acks.extend(list.acks);
+        }
+    }
+    let of = |token: &str| -> Vec<_> {
+        acks.iter().filter(|a| a.token == token).map(v1::ResultAck::status).collect()
+    };
+    assert_eq!(of(&first.token), [Status::Invalid, Status::Invalid], "the same again is answered the same");
+    assert_eq!(of(&second.token), [Status::Accepted]);
+    assert_eq!(of("nope"), [Status::Unknown]);
+    let run = server.get(&format!("/v1/runs/{}?wait=10s", first.run)).await.json();
+    assert_eq!(
+        (run["status"].as_str(), run["error"]["code"].as_str()),
+        (Some("failed"), Some("invalid_output"))
+    );
+    assert_eq!(run["tasks"][0]["attempts"].as_array().unwrap().len(), 1, "not tried again");
+    let run = server.get(&format!("/v1/runs/{}?wait=10s", second.run)).await.json();
+    assert_eq!(run["status"], "completed");
+}
+
+#[tokio::test]
+async fn a_message_of_a_kind_that_is_not_known_is_passed_over() {
+    let server = Server::start();
+    server.register_echo("order").await;
+    let (mut worker, _) = Worker::hello(&server, "order-pack", 1).await;
+    worker.send.send(v1::WorkerMessage { message: None }).unwrap();
+    server.start_run("order", "r1", "null").await;
+    let task = worker.assignment().await;
+    assert_eq!(worker.settle(&task.token, completed("1")).await.status(), Status::Accepted);
+}
+
+#[tokio::test]
+async fn a_type_is_subscribed_to_once() {
+    let server = Server::start();
+    let mut worker = Worker::open(&server).await;
+    let subscription =
+        |credit| v1::Subscription { r#type: "pack".into(), credit, ..v1::Subscription::default() };
+    let subscriptions = vec![subscription(1), subscription(2)];
+    worker.say(ToServer::Hello(v1::Hello { subscriptions, ..v1::Hello::default() }));
+    let status = worker.hear().await.unwrap_err();
+    assert_eq!(
+        (status.code(), status.get_details_bad_request().unwrap().field_violations[0].field.as_str()),
+        (Code::InvalidArgument, "hello.subscriptions[1].type")
+    );
+}
+
+#[tokio::test]
 async fn failed_and_released_results_are_taken() {
     let server = Server::start();
     server.register_echo("order").await;
@@ -131,7 +195,7 @@ async fn the_first_message_must_be_hello() {
     let status = bad.hear().await.unwrap_err();
     assert_eq!(
         status.get_details_bad_request().unwrap().field_violations[0].field,
-        "hello.subscriptions.type"
+        "hello.subscriptions[0].type"
     );
 }
 

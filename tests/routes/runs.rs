@@ -98,10 +98,13 @@ async fn a_start_that_does_not_fit_is_refused_with_the_field() {
         (r#"{"workflow":"order","priority":101}"#, "priority"),
         (r#"{"workflow":"order","tags":{"a":1}}"#, "tags.a"),
         (r#"{"workflow":"order","tags":{"a:b":"x"}}"#, "tags.a:b"),
+        (r#"{"workflow":"order","tags":{"a":"x","b":"x","a":"y"}}"#, "tags.a"),
+        (r#"{"workflow":"order","tags":["a"]}"#, "tags"),
         (r#"{"workflow":"order","on_conflict":"maybe"}"#, "on_conflict"),
         (r#"{"workflow":"order","start_at":"2030-01-01T00:00:00Z"}"#, "start_at"),
         (r#"{"workflow":"order""#, "body"),
-        ("\u{feff}{}", "body"),
+        ("\u{feff}{}", "workflow"),
+        ("\u{feff}\u{feff}{}", "body"),
         ("nope", "body"),
     ] {
         let answer = server.post("/v1/runs", body.to_owned()).await;
@@ -169,9 +172,36 @@ async fn runs_are_listed_by_filter_newest_first() {
     assert_eq!(ids("status=completed").await, Vec::<String>::new());
     assert_eq!(ids("since=2000-01-01T00:00:00Z&until=2001-01-01T00:00:00Z").await, Vec::<String>::new());
     let page = server.get("/v1/runs?limit=2").await.json();
-    assert_eq!((&page["items"][0]["input"], &page["items"][0]["tasks"]), (&json!(null), &json!([])));
+    let keys: Vec<&String> = page["items"][0].as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "id",
+            "workflow",
+            "version",
+            "try",
+            "status",
+            "ending",
+            "error",
+            "tags",
+            "priority",
+            "parent",
+            "created_at",
+            "started_at",
+            "ended_at"
+        ],
+        "what is not told is left out"
+    );
     let next = page["next_cursor"].as_str().unwrap();
     assert_eq!(ids(&format!("limit=2&cursor={next}")).await, ["r1"]);
+    let of_workflows = server.get("/v1/workflows?limit=1").await.json()["next_cursor"].clone();
+    for junk in ["x", "0.r1", &next[1..], of_workflows.as_str().unwrap()] {
+        server.get(&format!("/v1/runs?cursor={junk}")).await.invalid("cursor");
+        server.get(&format!("/v1/runs/r1/tasks?cursor={junk}")).await.invalid("cursor");
+    }
+    for junk in ["0", "1", "+1"] {
+        server.get(&format!("/v1/runs/r1/tasks?cursor={junk}")).await.invalid("cursor");
+    }
     for (query, path) in
         [("status=done", "status"), ("tag=k", "tag"), ("since=now", "since"), ("parents=x", "parents")]
     {

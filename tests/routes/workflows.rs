@@ -81,13 +81,29 @@ async fn workflows_are_listed_in_pages_and_removed() {
         let items = page["items"].as_array().unwrap();
         items.iter().map(|w| w["name"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(names(&page), ["a", "b"]);
+    assert_eq!(names(&page), ["c", "b"]);
     assert!(page["items"][0].get("document").is_none());
     let next = page["next_cursor"].as_str().unwrap();
     let last = server.get(&format!("/v1/workflows?limit=2&cursor={next}")).await.json();
-    assert_eq!((names(&last), &last["next_cursor"]), (vec!["c".to_owned()], &json!(null)));
+    assert_eq!((names(&last), &last["next_cursor"]), (vec!["a".to_owned()], &json!(null)));
+    let all = server.get("/v1/workflows?limit=3").await.json();
+    assert_eq!((names(&all).len(), &all["next_cursor"]), (3, &json!(null)), "a full page may be the last");
+
+    // A new version brings its workflow to the front, with its own time.
+    let text = "name: a\ndescription: again\ntasks:\n  pack:\n    type: pack\n";
+    let again = server.put("/v1/workflows/a", "application/yaml", text).await.json();
+    let all = server.get("/v1/workflows").await.json();
+    assert_eq!(names(&all), ["a", "c", "b"]);
+    let first = &all["items"][0];
+    assert_eq!(
+        (&first["version"], &first["newest"], &first["created_at"]),
+        (&json!(2), &json!(2), &again["created_at"])
+    );
+
     server.get("/v1/workflows?limit=501").await.invalid("limit");
-    server.get("/v1/workflows?cursor=%21%21").await.refused(400, "invalid_request");
+    for junk in ["%21%21", "a", "x", &next[1..], "5.a"] {
+        server.get(&format!("/v1/workflows?cursor={junk}")).await.invalid("cursor");
+    }
 
     assert_eq!(server.start_run("a", "r1", "null").await.status, 201);
     server.delete("/v1/workflows/a").await.refused(409, "workflow_in_use");

@@ -11,8 +11,8 @@ use downbeat::model::ids::{Partition, Prefix, RunId, SessionId, TaskType, Workfl
 use downbeat::model::payload::Field;
 use downbeat::model::time::{Span, Timestamp};
 use downbeat::store::{
-    Batch, Committed, Hint, Layout, Result, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds,
-    StreamEntry, StreamPosition, Taken, Ticked, Verdict,
+    Batch, Committed, Hint, Layout, ListedWorkflow, Result, SessionRecord, Store, StoreError, StoredWorkflow,
+    StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, Verdict,
 };
 use parking_lot::Mutex;
 use std::future::Future;
@@ -402,8 +402,12 @@ impl Store for ChaosStore {
         self.call(|| self.memory().workflow(name, version)).await
     }
 
-    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
-        self.call(|| self.memory().workflows(after, max)).await
+    async fn workflows(
+        &self,
+        before: Option<(Timestamp, WorkflowName)>,
+        max: u32,
+    ) -> Result<Vec<ListedWorkflow>> {
+        self.call(|| self.memory().workflows(before.clone(), max)).await
     }
 
     async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool> {

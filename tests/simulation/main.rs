@@ -41,7 +41,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds that `many_seeds` runs unless told otherwise.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 2_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name)

@@ -95,6 +95,6 @@ contract! {
     workflows:
         an_equal_document_registers_as_the_newest_version,
         an_older_text_makes_a_new_version,
-        workflows_are_listed_by_name,
+        workflows_are_listed_newest_first,
         a_removed_workflow_is_gone_with_all_versions;
 }

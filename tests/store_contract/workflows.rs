@@ -3,6 +3,8 @@
 use crate::data::workflow;
 use crate::fixture::Fixture;
 use bytes::Bytes;
+use downbeat::model::time::Span;
+use downbeat::store::ListedWorkflow;
 
 fn document(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
@@ -33,19 +35,30 @@ pub(crate) async fn an_older_text_makes_a_new_version(f: &Fixture) {
     assert_eq!(f.store.workflow(&name, Some(2)).await.unwrap().unwrap().document, document("two"));
 }
 
-pub(crate) async fn workflows_are_listed_by_name(f: &Fixture) {
-    for name in ["b", "a", "a-1", "c", "B"] {
-        f.store.put_workflow(&workflow(name), &document("{}")).await.unwrap();
+pub(crate) async fn workflows_are_listed_newest_first(f: &Fixture) {
+    let mut stored = std::collections::BTreeMap::new();
+    for (name, text) in
+        [("b", "{}"), ("a", "{}"), ("a-1", "{}"), ("c", "{}"), ("B", "{}"), ("b", "[]"), ("a", "{}")]
+    {
+        if name != "B" {
+            f.advance(Span::millis(1)).await;
+        }
+        let (now, _) = f.store.put_workflow(&workflow(name), &document(text)).await.unwrap();
+        stored.insert(now.name, (now.created_at, now.version));
     }
-    f.store.put_workflow(&workflow("b"), &document("[]")).await.unwrap();
-    let names = |found: Vec<(_, u32)>| {
-        found.into_iter().map(|(n, v): (_, u32)| format!("{n}@{v}")).collect::<Vec<_>>()
-    };
-    let all = f.store.workflows(None, 10).await.unwrap();
-    assert_eq!(names(all), ["B@1", "a@1", "a-1@1", "b@2", "c@1"]);
-    let page = f.store.workflows(Some(&workflow("a")), 2).await.unwrap();
-    assert_eq!(names(page), ["a-1@1", "b@2"]);
-    assert_eq!(f.store.workflows(Some(&workflow("c")), 2).await.unwrap(), []);
+    // Two may be of one instant: then the name decides.
+    let mut expected: Vec<_> = stored
+        .into_iter()
+        .map(|(name, (created_at, version))| ListedWorkflow { name, version, created_at })
+        .collect();
+    expected.sort_by(|x, y| (y.created_at, &y.name).cmp(&(x.created_at, &x.name)));
+    assert_eq!(f.store.workflows(None, 10).await.unwrap(), expected);
+    assert_eq!((expected[0].name.as_str(), expected[0].version), ("b", 2));
+    let at = |n: usize| Some((expected[n].created_at, expected[n].name.clone()));
+    assert_eq!(f.store.workflows(at(0), 2).await.unwrap(), expected[1..3]);
+    assert_eq!(f.store.workflows(at(3), 2).await.unwrap(), expected[4..]);
+    assert_eq!(f.store.workflows(at(4), 2).await.unwrap(), []);
+    assert_eq!(f.store.workflows(None, 0).await.unwrap(), []);
 }
 
 pub(crate) async fn a_removed_workflow_is_gone_with_all_versions(f: &Fixture) {

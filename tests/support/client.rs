@@ -266,6 +266,13 @@ impl Worker {
         }
     }
 
+    /// Waits for the end of the stream; only pings may come before it.
+    pub async fn end(&mut self) {
+        while let Some(message) = soon(self.messages.message()).await.unwrap() {
+            assert!(matches!(message.message, Some(FromServer::Ping(_))), "{message:?}");
+        }
+    }
+
     /// The next assignment, acknowledged.
     pub async fn assignment(&mut self) -> v1::Assignment {
         while self.waiting.is_empty() {

@@ -124,6 +124,11 @@ pub(super) fn run(view: RunView) -> v1::Run {
     }
 }
 
+/// A run in a list: what is not told there is not set, rather than null.
+pub(super) fn run_head(view: RunView) -> v1::Run {
+    v1::Run { input: Bytes::new(), output: Bytes::new(), ..run(view) }
+}
+
 pub(super) fn task(view: TaskView) -> v1::Task {
     v1::Task {
         task: view.task.to_string(),

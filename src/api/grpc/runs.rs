@@ -60,7 +60,7 @@ impl Doors {
         let limit = convert::limit(request.limit)?;
         let page = self.app.runs(filter, limit, convert::given(&request.cursor)).await?;
         Ok(v1::ListRunsResponse {
-            runs: page.items.into_iter().map(convert::run).collect(),
+            runs: page.items.into_iter().map(convert::run_head).collect(),
             next_cursor: page.next_cursor.unwrap_or_default(),
         })
     }

@@ -17,6 +17,7 @@ use crate::app::AppError;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
+use crate::model::command::RejectedValue;
 use crate::model::error::ErrorCode;
 use crate::model::ids::{SessionId, TaskType};
 use crate::model::time::Span;
@@ -26,6 +27,7 @@ use crate::proto::v1::worker_message::Message as In;
 use crate::proto::v1::worker_service_server::WorkerService;
 use bytes::Bytes;
 use futures::StreamExt as _;
+use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -72,7 +74,9 @@ impl Doors {
                 biased;
                 message = messages.message() => match message.map_err(from_transport)? {
                     Some(message) => {
-                        stream.receive(read(message).map_err(status)?).await.map_err(status)?;
+                        if let Some(message) = read(message).map_err(status)? {
+                            stream.receive(message).await.map_err(status)?;
+                        }
                     }
                     None => return Ok(()),
                 },
@@ -115,12 +119,28 @@ impl Doors {
 }
 
 fn read_hello(hello: v1::Hello, connection: &Connection) -> Result<Hello, AppError> {
+    let mut named = BTreeMap::new();
+    let subscription = |(n, s)| {
+        let path = format!("hello.subscriptions[{n}]");
+        let read = read_subscription(&path, s)?;
+        match named.insert(read.task_type.clone(), n) {
+            None => Ok(read),
+            Some(first) => Err(invalid(
+                format!("{path}.type"),
+                format!(
+                    "{} is subscribed to by subscriptions[{first}] already; name each type once",
+                    read.task_type
+                ),
+            )),
+        }
+    };
     Ok(Hello {
         label: label("hello.label", hello.label, || connection.label())?,
         subscriptions: hello
             .subscriptions
             .into_iter()
-            .map(|s| read_subscription("hello.subscriptions", s))
+            .enumerate()
+            .map(subscription)
             .collect::<Result<_, _>>()?,
         resume: convert::given(&hello.previous_session)
             .map(|id| word("hello.previous_session", id, SessionId::new))
@@ -140,35 +160,40 @@ fn read_subscription(path: &str, subscription: v1::Subscription) -> Result<Subsc
     Ok(Subscription { task_type, credit })
 }
 
-fn read(message: v1::WorkerMessage) -> Result<FromWorker, AppError> {
-    Ok(match message.message {
-        Some(In::Results(results)) => {
-            FromWorker::Results(results.results.into_iter().map(read_result).collect::<Result<_, _>>()?)
-        }
-        Some(In::Ack(tokens)) => FromWorker::Ack(tokens.tokens),
-        Some(In::Pong(_)) => FromWorker::Pong,
-        Some(In::Credit(subscription)) => FromWorker::Credit(read_subscription("credit", subscription)?),
-        Some(In::Heartbeat(beats)) => {
+/// What a worker said. None: a message of a kind that a later version may know, or an empty one. It is passed over,
+/// so that a newer worker can talk to an older server.
+fn read(message: v1::WorkerMessage) -> Result<Option<FromWorker>, AppError> {
+    let Some(message) = message.message else { return Ok(None) };
+    Ok(Some(match message {
+        In::Results(results) => FromWorker::Results(results.results.into_iter().map(read_result).collect()),
+        In::Ack(tokens) => FromWorker::Ack(tokens.tokens),
+        In::Pong(_) => FromWorker::Pong,
+        In::Credit(subscription) => FromWorker::Credit(read_subscription("credit", subscription)?),
+        In::Heartbeat(beats) => {
             let progress = |b: Bytes| (!b.is_empty()).then_some(b);
             FromWorker::Heartbeat(
                 beats.heartbeats.into_iter().map(|h| (h.token, progress(h.progress))).collect(),
             )
         }
-        Some(In::Drain(_)) => FromWorker::Drain,
-        Some(In::Hello(_)) => return Err(invalid("message", "Hello is only the first message")),
-        None => return Err(invalid("message", "is empty or of a kind this server does not know")),
-    })
+        In::Drain(_) => FromWorker::Drain,
+        In::Hello(_) => return Err(invalid("message", "Hello is only the first message")),
+    }))
 }
 
-fn read_result(result: v1::Result) -> Result<TaskResult, AppError> {
+fn read_result(result: v1::Result) -> TaskResult {
     let outcome = match result.outcome {
         // Whether it is JSON and small enough is looked at by the application: it fails the attempt.
         Some(v1::result::Outcome::Completed(output)) => TaskOutcome::Completed(output),
         Some(v1::result::Outcome::Failed(failed)) => TaskOutcome::Failed(convert::reported(failed)),
         Some(v1::result::Outcome::Released(_)) => TaskOutcome::Released,
-        None => return Err(invalid("results.outcome", "is missing or of a kind this server does not know")),
+        // Unlike a whole message it cannot be passed over: the attempt would be waited for without an end.
+        None => TaskOutcome::Rejected(RejectedValue {
+            code: "invalid_output",
+            message: "the result has no outcome, or one this server does not know: set completed, failed or released"
+                .to_owned(),
+        }),
     };
-    Ok(TaskResult { token: result.token, outcome })
+    TaskResult { token: result.token, outcome }
 }
 
 /// Messages to a worker as frames.
@@ -347,7 +372,7 @@ mod tests {
 
     #[test]
     fn messages_of_a_worker_are_read_one_for_one() {
-        let read = |message| read(v1::WorkerMessage { message: Some(message) });
+        let read = |message| read(v1::WorkerMessage { message: Some(message) }).map(Option::unwrap);
         let result = |token: &str, outcome| v1::Result { token: token.into(), outcome: Some(outcome) };
         let results = v1::Results {
             results: vec![
@@ -372,8 +397,34 @@ mod tests {
             Ok(FromWorker::Heartbeat(vec![("a".into(), None)]))
         );
         assert!(read(In::Hello(v1::Hello::default())).is_err());
-        let nothing = v1::Results { results: vec![v1::Result { token: "a".into(), outcome: None }] };
-        assert!(read(In::Results(nothing)).is_err());
+        assert_eq!(super::read(v1::WorkerMessage { message: None }), Ok(None));
+    }
+
+    #[test]
+    fn a_result_without_an_outcome_is_rejected_by_itself() {
+        let results = vec![
+            v1::Result { token: "a".into(), outcome: None },
+            v1::Result { token: "b".into(), outcome: Some(v1::result::Outcome::Released(v1::Released {})) },
+        ];
+        let message = v1::WorkerMessage { message: Some(In::Results(v1::Results { results })) };
+        let Ok(Some(FromWorker::Results(results))) = read(message) else { panic!("results") };
+        assert!(matches!(&results[0].outcome, TaskOutcome::Rejected(r) if r.code == "invalid_output"));
+        assert_eq!(results[1].outcome, TaskOutcome::Released);
+    }
+
+    #[test]
+    fn a_type_that_hello_names_twice_is_refused_with_its_place() {
+        let other = v1::Subscription { r#type: "ship".into(), ..subscription(1) };
+        let hello = v1::Hello {
+            subscriptions: vec![subscription(1), other, subscription(2)],
+            ..v1::Hello::default()
+        };
+        let error = read_hello(hello, &connection()).unwrap_err();
+        assert_eq!(error.faults[0].path, "hello.subscriptions[2].type");
+        assert_eq!(
+            error.faults[0].message,
+            "pack is subscribed to by subscriptions[0] already; name each type once"
+        );
     }
 
     #[test]

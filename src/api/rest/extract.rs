@@ -1,21 +1,25 @@
 //! Reading requests: path segments, query parameters, bodies. Whatever does not fit is refused with the
 //! name of the part and what is wrong with it; nothing unknown is ignored.
 
+use super::words;
 use crate::api::Doors;
 use crate::api::error::{Refused, invalid, invalid_all};
 use crate::api::limits::{DOCUMENT_MAX, DRAIN_MAX, PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
 use crate::app::AppError;
 use crate::model::document::Format;
 use crate::model::error::{ErrorCode, Fault};
+use crate::model::json;
 use crate::model::time::{Span, Timestamp};
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -205,7 +209,7 @@ impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
     type Rejection = Refused;
 
     async fn from_request(request: Request, doors: &Doors) -> Result<Self, Refused> {
-        let kind = media_type(request.headers());
+        let kind = media_type(request.headers())?;
         let json = kind.as_deref().is_some_and(|kind| {
             kind == "application/json" || (kind.starts_with("application/") && kind.ends_with("+json"))
         });
@@ -232,10 +236,13 @@ impl<const MAX: usize> JsonBody<MAX> {
         }
         let mut json = serde_json::Deserializer::from_slice(text);
         let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-            let (path, message) = (error.path().to_string(), error.inner().to_string());
-            Refused(invalid(field(&path, &message), message))
+            let (path, inner) = (error.path().to_string(), error.inner().to_string());
+            Refused(invalid(field(&path, &inner), not_json(text).unwrap_or_else(|| words::plain(&inner))))
         })?;
-        json.end().map_err(|error| Refused(invalid("body", error.to_string())))?;
+        json.end().map_err(|error| {
+            let message = not_json(text).unwrap_or_else(|| words::plain(&error.to_string()));
+            Refused(invalid("body", message))
+        })?;
         Ok(value)
     }
 
@@ -244,6 +251,38 @@ impl<const MAX: usize> JsonBody<MAX> {
     pub(crate) fn text(&self, value: Option<&RawValue>) -> Bytes {
         value.map(|value| self.0.slice_ref(value.get().as_bytes())).unwrap_or_default()
     }
+}
+
+/// Why a body is no JSON that we take at all; what stands in a value of a user counts from there.
+fn not_json(text: &[u8]) -> Option<String> {
+    json::check_within(text, json::MAX_DEPTH + BODY_DEPTH).err().map(|m| format!("is not valid JSON: {m}"))
+}
+
+/// How deep a value of a user may stand in a body.
+const BODY_DEPTH: usize = 2;
+
+/// A map of texts in which no key is given twice: serde would keep the last and say nothing.
+pub(crate) fn each_once<'de, D: Deserializer<'de>>(json: D) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Once;
+    impl<'de> Visitor<'de> for Once {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a map")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+            let mut map = BTreeMap::new();
+            while let Some((key, value)) = entries.next_entry::<String, String>()? {
+                if map.contains_key(&key) {
+                    return Err(serde::de::Error::custom(format_args!("duplicate field `{key}`")));
+                }
+                map.insert(key, value);
+            }
+            Ok(map)
+        }
+    }
+    json.deserialize_map(Once)
 }
 
 /// Where a body does not fit. serde names a field that is missing or doubled only in its message.
@@ -270,7 +309,7 @@ impl FromRequest<Doors> for DocumentBody {
     type Rejection = Refused;
 
     async fn from_request(request: Request, doors: &Doors) -> Result<Self, Refused> {
-        let format = match media_type(request.headers()).as_deref() {
+        let format = match media_type(request.headers())?.as_deref() {
             Some("application/yaml" | "application/x-yaml" | "text/yaml" | "text/x-yaml") => Format::Yaml,
             Some("application/json") => Format::Json,
             _ => {
@@ -283,14 +322,27 @@ impl FromRequest<Doors> for DocumentBody {
     }
 }
 
-/// The media type in lower case, without parameters.
-fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(header::CONTENT_TYPE)?;
-    let text = String::from_utf8_lossy(value.as_bytes());
-    Some(text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+/// The media type in lower case, without parameters. A charset other than UTF-8 (or ASCII, which is part of it) is
+/// refused, rather than read as what it is not.
+fn media_type(headers: &HeaderMap) -> Result<Option<String>, AppError> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(None) };
+    let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+    let mut parts = text.split(';').map(str::trim);
+    let kind = parts.next().unwrap_or_default().to_owned();
+    let charset = parts.filter_map(|p| p.split_once('=')).find(|(name, _)| name.trim() == "charset");
+    match charset.map(|(_, value)| value.trim().trim_matches('"')) {
+        None | Some("utf-8" | "utf8" | "us-ascii") => Ok(Some(kind)),
+        Some(other) => {
+            let message = format!("charset {other:?} in Content-Type is not taken; send the body as UTF-8");
+            Err(AppError::new(ErrorCode::UnsupportedMediaType, message))
+        }
+    }
 }
 
-/// The body, whole. Compressed bodies are refused, so no bomb can go off.
+/// Some editors and libraries write this before the text, in UTF-8; it says nothing.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The body, whole, without a byte order mark. Compressed bodies are refused, so no bomb can go off.
 async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, AppError> {
     let headers = request.headers();
     if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
@@ -310,7 +362,10 @@ async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, A
     }
     let mut body = request.into_body();
     let read = async {
-        if let Some(whole) = collect(&mut body, max).await? {
+        if let Some(mut whole) = collect(&mut body, max).await? {
+            if whole.starts_with(BYTE_ORDER_MARK) {
+                whole.advance(BYTE_ORDER_MARK.len());
+            }
             return Ok(whole);
         }
         drain(&mut body).await;
@@ -448,18 +503,28 @@ mod tests {
     #[test]
     fn a_body_that_does_not_fit_is_refused_with_the_name_of_the_field() {
         for (text, path, says) in [
-            ("{\"count\":\"3\"}", "count", "invalid type: string"),
-            ("{\"count\":-1}", "count", "invalid value: integer `-1`"),
-            ("{\"cuont\":1}", "cuont", "unknown field `cuont`"),
-            ("{\"count\":1,\"count\":2}", "count", "duplicate field `count`"),
-            ("{\"count\":1} x", "body", "trailing characters"),
+            (
+                "{\"count\":\"3\"}",
+                "count",
+                "is the text \"3\"; it must be a whole number from 0 to 4294967295",
+            ),
+            ("{\"count\":-1}", "count", "is -1; it must be a whole number from 0 to 4294967295"),
+            ("{\"cuont\":1}", "cuont", "is not known here; known are input, count"),
+            ("{\"count\":1,\"count\":2}", "count", "is given more than once"),
+            ("{\"count\":1} x", "body", "is not valid JSON: more text after the value at line 1, column 13"),
             ("[3]", "body", "must be a JSON object"),
-            ("{", "body", "EOF"),
+            (
+                "{",
+                "body",
+                "is not valid JSON: expected a key in double quotes, but the text ends at line 1, column 2",
+            ),
+            ("{\"count\":}", "count", "is not valid JSON: expected a value at line 1, column 10"),
+            ("{\"count\":01}", "count", "is not valid JSON: not a valid number at line 1, column 12"),
         ] {
             let error = read(text).unwrap_err();
             assert_eq!(error.code, ErrorCode::InvalidRequest, "{text}");
             assert_eq!(error.faults[0].path, path, "{text}: {error}");
-            assert!(error.faults[0].message.contains(says), "{text}: {error}");
+            assert_eq!(error.faults[0].message, says, "{text}");
         }
     }
 
@@ -502,6 +567,36 @@ mod tests {
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
         let error = body(request(&[], silent), 10, Duration::from_secs(30)).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::DeadlineExceeded);
+    }
+
+    #[tokio::test]
+    async fn a_byte_order_mark_is_no_part_of_the_body() {
+        let long = Duration::from_secs(5);
+        let read = body(request(&[], "\u{feff}{\"a\":\"\u{feff}\"}"), 100, long).await;
+        assert_eq!(read, Ok(Bytes::from("{\"a\":\"\u{feff}\"}")));
+        assert_eq!(body(request(&[], "\u{feff}"), 100, long).await, Ok(Bytes::new()));
+    }
+
+    #[test]
+    fn a_charset_that_is_not_utf_8_is_refused() {
+        let of = |value: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(header::CONTENT_TYPE, http::HeaderValue::from_static(value))]);
+            media_type(&headers).map_err(|e| e.code)
+        };
+        let json = Ok(Some("application/json".to_owned()));
+        for taken in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/json;charset=\"UTF-8\"",
+            "application/json; version=1; charset=us-ascii",
+        ] {
+            assert_eq!(of(taken), json, "{taken}");
+        }
+        for refused in ["application/json; charset=utf-16", "application/json; Charset=\"iso-8859-1\""] {
+            assert_eq!(of(refused), Err(ErrorCode::UnsupportedMediaType), "{refused}");
+        }
+        assert_eq!(media_type(&HeaderMap::new()), Ok(None));
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@ mod events;
 mod meta;
 mod runs;
 mod tasks;
+mod words;
 mod workflows;
 
 use super::Doors;

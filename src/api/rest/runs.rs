@@ -1,7 +1,7 @@
 //! `/v1/runs`: start, list, read, cancel and forget runs; their tasks and values.
 
-use super::extract::{JsonBody, Params, Segments, timestamp};
-use super::view::{PageJson, RunJson, TaskJson, json, json_text};
+use super::extract::{JsonBody, Params, Segments, each_once, timestamp};
+use super::view::{PageJson, RunHeadJson, RunJson, TaskJson, json, json_text};
 use crate::api::Doors;
 use crate::api::check::{check_priority, check_tags, run_status, word};
 use crate::api::error::{Answer, Problem};
@@ -44,8 +44,8 @@ struct StartBody<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = serde_json::Value)]
     input: Option<&'a RawValue>,
-    /// At most 32; over those of the document.
-    #[serde(default)]
+    /// At most 32, each key once; over those of the document.
+    #[serde(default, deserialize_with = "each_once")]
     tags: BTreeMap<String, String>,
     /// −100 to 100; over that of the document.
     #[serde(default)]
@@ -108,7 +108,8 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
 
 /// List runs
 ///
-/// Newest first, without values and tasks.
+/// Newest first, each without its input, output and tasks: these keys are left out. An empty page with a cursor
+/// means that there is more to look at.
 #[utoipa::path(
     get,
     path = "/v1/runs",
@@ -123,7 +124,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
     responses(
-        (status = 200, description = "A page", body = PageJson<RunJson<'static>>),
+        (status = 200, description = "A page", body = PageJson<RunHeadJson<'static>>),
         (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
     ),
 )]
@@ -138,7 +139,7 @@ async fn list(State(app): State<App>, mut query: Params) -> Answer {
     let (limit, cursor) = query.page();
     query.finish()?;
     let page = app.runs(filter, limit, cursor.as_deref()).await?;
-    Ok(json(StatusCode::OK, &PageJson::<RunJson<'_>>::of(&page)))
+    Ok(json(StatusCode::OK, &PageJson::<RunHeadJson<'_>>::of(&page)))
 }
 
 /// Read a run

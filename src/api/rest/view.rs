@@ -172,10 +172,10 @@ pub(crate) struct RunJson<'a> {
     /// What is coming while handlers still run; null otherwise.
     #[schema(value_type = Option<Object>, required)]
     ending: Option<()>,
-    /// What it was started with; null in lists.
+    /// What it was started with.
     #[schema(value_type = serde_json::Value)]
     input: Value<'a>,
-    /// What it ended with; null in lists.
+    /// What it ended with; null before.
     #[schema(value_type = serde_json::Value)]
     output: Value<'a>,
     /// The first failure that counted.
@@ -192,7 +192,7 @@ pub(crate) struct RunJson<'a> {
     started_at: Option<Time>,
     #[schema(value_type = Option<String>, format = DateTime, required)]
     ended_at: Option<Time>,
-    /// In document order: the first page. Empty in lists.
+    /// In document order: the first page.
     tasks: Vec<TaskJson<'a>>,
     /// Where the next tasks begin, for `/v1/runs/{id}/tasks`; null if these are all.
     #[schema(required)]
@@ -219,6 +219,56 @@ impl<'a> From<&'a RunView> for RunJson<'a> {
             ended_at: view.ended_at.map(Time),
             tasks: view.tasks.iter().map(TaskJson::from).collect(),
             tasks_cursor: view.tasks_cursor.as_deref(),
+        }
+    }
+}
+
+/// A run in a list: what `Run` has, without `input`, `output`, `tasks` and `tasks_cursor`. Read the run for these.
+#[derive(Serialize, ToSchema)]
+#[schema(as = RunHead)]
+pub(crate) struct RunHeadJson<'a> {
+    id: &'a str,
+    workflow: &'a str,
+    version: u32,
+    /// Which try of the run, from 1.
+    r#try: u32,
+    #[schema(example = "running")]
+    status: &'static str,
+    /// What is coming while handlers still run; null otherwise.
+    #[schema(value_type = Option<Object>, required)]
+    ending: Option<()>,
+    /// The first failure that counted.
+    #[schema(required)]
+    error: Option<ErrorJson<'a>>,
+    tags: &'a BTreeMap<String, String>,
+    priority: i32,
+    /// The run that started this one as a child.
+    #[schema(required)]
+    parent: Option<&'a str>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Time,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    started_at: Option<Time>,
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    ended_at: Option<Time>,
+}
+
+impl<'a> From<&'a RunView> for RunHeadJson<'a> {
+    fn from(view: &'a RunView) -> Self {
+        Self {
+            id: view.id.as_str(),
+            workflow: view.workflow.as_str(),
+            version: view.version,
+            r#try: view.try_number,
+            status: view.status.name(),
+            ending: None,
+            error: view.error.as_ref().map(ErrorJson::from),
+            tags: &view.tags,
+            priority: view.priority,
+            parent: None,
+            created_at: Time(view.created_at),
+            started_at: view.started_at.map(Time),
+            ended_at: view.ended_at.map(Time),
         }
     }
 }

@@ -65,7 +65,7 @@ async fn register(
 
 /// List workflows
 ///
-/// By name, each with its newest version and without the document.
+/// The one with the newest version first, each with that version, and without the document.
 #[utoipa::path(
     get,
     path = "/v1/workflows",

@@ -232,3 +232,46 @@ async fn revoked_work_that_has_not_left_is_taken_back_silently() {
     assert_eq!(outbox.try_next(), None);
     assert_eq!(d.held(key), 0);
 }
+
+fn ended(outbox: &Outbox) -> bool {
+    loop {
+        match outbox.try_next() {
+            Some(Some(_)) => {}
+            Some(None) => return true,
+            None => return false,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_goes_away_ends_once_its_worker_holds_nothing() {
+    use crate::dispatch::message::{AckStatus, ResultAck, ToWorker};
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (_, idle) = opened(&mut d, 1, &[sub("a", 2)], now);
+    let (busy_key, busy) = opened(&mut d, 2, &[sub("b", 2)], now);
+    let (_, claim) = d.open(None, "c".into(), &[sub("c", 1)], Some(1), now);
+    assert!(give(&mut d, "b", "t1", now));
+    assert!(matches!(busy.try_next(), Some(Some(ToWorker::Assign(_)))));
+    d.go_away(Span::secs(5));
+    assert_eq!(idle.try_next(), Some(Some(ToWorker::GoAway(Span::secs(5)))));
+    assert_eq!(idle.try_next(), Some(None));
+    assert!(!ended(&busy) && !ended(&claim));
+    let ack = ResultAck { token: "t1".into(), status: AckStatus::Accepted, message: String::new() };
+    d.acknowledge(busy_key, ack.clone());
+    assert_eq!(busy.try_next(), Some(Some(ToWorker::ResultAcks(vec![ack]))), "before the end");
+    assert_eq!(busy.try_next(), Some(None));
+}
+
+#[tokio::test]
+async fn streams_that_are_ended_keep_what_their_workers_hold() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, outbox) = opened(&mut d, 1, &[sub("a", 2)], now);
+    let (_, claim) = d.open(None, "c".into(), &[sub("c", 1)], Some(1), now);
+    assert!(give(&mut d, "a", "t1", now));
+    d.go_away(Span::secs(5));
+    d.end_streams();
+    assert!(ended(&outbox) && !ended(&claim));
+    assert!(d.holds(key, "t1"), "it resumes elsewhere with it");
+}

@@ -249,7 +249,8 @@ impl<'a> Reader<'a> {
         let token = match byte {
             Some(open @ (b'{' | b'[')) => {
                 if self.open.len() >= self.max_depth {
-                    return self.fail(&format!("nested deeper than {}", self.max_depth));
+                    return self
+                        .fail(&format!("lists and objects are nested deeper than {}", self.max_depth));
                 }
                 let object = open == b'{';
                 self.open.push(object);

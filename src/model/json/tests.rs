@@ -70,13 +70,20 @@ fn invalid_texts_are_refused_and_the_message_says_where() {
     assert_eq!(check(b"[1,\n 2,\n x]").unwrap_err(), "expected a value at line 3, column 2");
     assert_eq!(check(b"[1").unwrap_err(), "expected ',' or ']', but the text ends at line 1, column 3");
     assert_eq!(check(b"\"\xff\"").unwrap_err(), "not UTF-8 at byte 1");
+    assert_eq!(
+        check("\u{feff}1".as_bytes()).unwrap_err(),
+        "a byte order mark stands before the value; leave it out"
+    );
 }
 
 #[test]
 fn nesting_stops_at_its_limit() {
     let deep = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     assert_eq!(check(deep(128).as_bytes()), Ok(()));
-    assert!(check(deep(129).as_bytes()).unwrap_err().contains("nested deeper than 128"));
+    assert_eq!(
+        check(deep(129).as_bytes()).unwrap_err(),
+        "lists and objects are nested deeper than 128 at line 1, column 129"
+    );
     assert!(check(deep(500_000).as_bytes()).is_err());
 }
 

@@ -23,8 +23,8 @@ use crate::store::kv::{
     self, Effects, Kv as _, Shape, Tx, commit, queue, read, session, stream, tick, workflow,
 };
 use crate::store::{
-    Batch, Committed, Hint, LAYOUT, Layout, PARTITIONS, Result, STREAM_BOUND, SessionRecord, Store,
-    StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
+    Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, PARTITIONS, Result, STREAM_BOUND, SessionRecord,
+    Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -385,9 +385,12 @@ impl Store for EmbeddedStore {
         self.read(move |tx, _| workflow::read(tx, &name, version)).await
     }
 
-    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
-        let after = after.cloned();
-        self.read(move |tx, _| workflow::list(tx, after.as_ref(), max)).await
+    async fn workflows(
+        &self,
+        before: Option<(Timestamp, WorkflowName)>,
+        max: u32,
+    ) -> Result<Vec<ListedWorkflow>> {
+        self.read(move |tx, _| workflow::list(tx, before.as_ref(), max)).await
     }
 
     async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool> {

@@ -11,8 +11,8 @@ use crate::model::ids::{Partition, Prefix, RunId, SessionId, TaskType, WorkflowN
 use crate::model::payload::Field;
 use crate::model::time::{Clock, Span, Timestamp};
 use crate::store::{
-    Batch, Committed, Hint, LAYOUT, Layout, Result, STREAM_BOUND, SessionRecord, Store, StoredWorkflow,
-    StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
+    Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, Result, STREAM_BOUND, SessionRecord, Store,
+    StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -358,8 +358,12 @@ impl Store for MemoryStore {
         self.read(Verb::Workflow, |tx, _, _| workflow::read(tx, name, version)).await
     }
 
-    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
-        self.read(Verb::Workflows, |tx, _, _| workflow::list(tx, after, max)).await
+    async fn workflows(
+        &self,
+        before: Option<(Timestamp, WorkflowName)>,
+        max: u32,
+    ) -> Result<Vec<ListedWorkflow>> {
+        self.read(Verb::Workflows, |tx, _, _| workflow::list(tx, before.as_ref(), max)).await
     }
 
     async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool> {

@@ -1,22 +1,30 @@
 //! Workflow documents.
 //!
 //! ```text
-//! newest:    version u32                     document:  created i64 ‖ document          (big endian)
+//! newest:    version u32 ‖ created i64       document:  created i64 ‖ document          (big endian)
 //! ```
+//!
+//! Stores of the first days have `newest` without the time, which is then read from the document.
 
 use super::keys::{self, Space};
 use super::{Order, Tx, damaged};
 use crate::model::ids::WorkflowName;
 use crate::model::time::Timestamp;
-use crate::store::{Result, StoredWorkflow};
+use crate::store::{ListedWorkflow, Result, StoredWorkflow};
 use bytes::Bytes;
 
 fn newest(tx: &Tx<'_>, name: &WorkflowName) -> Result<Option<u32>> {
-    tx.get(&keys::workflow(name))?.map(|v| read_version(&v)).transpose()
+    tx.get(&keys::workflow(name))?.map(|v| Ok(read_newest(&v)?.0)).transpose()
 }
 
-fn read_version(value: &[u8]) -> Result<u32> {
-    value.try_into().map(u32::from_be_bytes).map_err(|_| damaged("the version of a workflow"))
+fn read_newest(value: &[u8]) -> Result<(u32, Option<Timestamp>)> {
+    let bad = || damaged("the version of a workflow");
+    let (version, created) = value.split_first_chunk::<4>().ok_or_else(bad)?;
+    let created = match created {
+        [] => None,
+        bytes => Some(Timestamp(i64::from_be_bytes(bytes.try_into().map_err(|_| bad())?))),
+    };
+    Ok((u32::from_be_bytes(*version), created))
 }
 
 /// See [`crate::store::Store::workflow`].
@@ -54,25 +62,34 @@ pub fn put(
     let mut value = now.0.to_be_bytes().to_vec();
     value.extend_from_slice(document);
     tx.put(keys::document(name, version), value);
-    tx.put(keys::workflow(name), version.to_be_bytes().to_vec());
+    tx.put(keys::workflow(name), [&version.to_be_bytes()[..], &now.0.to_be_bytes()].concat());
     let document = document.clone();
     Ok((StoredWorkflow { name: name.clone(), version, document, created_at: now }, true))
 }
 
-/// See [`crate::store::Store::workflows`].
-pub fn list(tx: &Tx<'_>, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
+/// See [`crate::store::Store::workflows`]. Looks at all names: they are few beside runs, and small.
+pub fn list(
+    tx: &Tx<'_>,
+    before: Option<&(Timestamp, WorkflowName)>,
+    max: u32,
+) -> Result<Vec<ListedWorkflow>> {
     let all = keys::Key::new(Space::Workflow).bytes();
-    let from = match after {
-        Some(name) => keys::workflow(name).into_iter().chain([0]).collect(),
-        None => all.clone(),
-    };
-    let pair = |(key, value): (Vec<u8>, Bytes)| {
+    let mut found = Vec::new();
+    for (key, value) in tx.scan(&all, &keys::after_prefix(all.clone()), usize::MAX, Order::Ascending)? {
         let name = key.get(1..).and_then(|b| std::str::from_utf8(b).ok());
         let name = name.and_then(|n| WorkflowName::new(n).ok()).ok_or_else(|| damaged("a workflow name"))?;
-        Ok((name, read_version(&value)?))
-    };
-    let found = tx.scan(&from, &keys::after_prefix(all), max as usize, Order::Ascending)?;
-    found.into_iter().map(pair).collect()
+        let (version, created) = read_newest(&value)?;
+        let created_at = match created {
+            Some(created) => created,
+            None => read(tx, &name, Some(version))?.ok_or_else(|| damaged("a workflow"))?.created_at,
+        };
+        if before.is_none_or(|(time, than)| (created_at, &name) < (*time, than)) {
+            found.push(ListedWorkflow { name, version, created_at });
+        }
+    }
+    found.sort_unstable_by(|a, b| (b.created_at, &b.name).cmp(&(a.created_at, &a.name)));
+    found.truncate(max as usize);
+    Ok(found)
 }
 
 /// See [`crate::store::Store::remove_workflow`].

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! db:meta                hash     layout, partitions, epoch
-//! db:{w}:names           zset     names of workflows, all of score 0
+//! db:{w}:names           zset     names of workflows by creation of the newest version, µs
 //! db:{w}:newest          hash     name → newest version
 //! db:{w}:d:NAME          hash     version → document, "t" version → created µs
 //!
@@ -32,7 +32,7 @@ use std::fmt::Write as _;
 
 /// The meta record.
 pub(super) const META: &str = "db:meta";
-/// Names of workflows.
+/// Names of workflows by time.
 pub(super) const WORKFLOW_NAMES: &str = "db:{w}:names";
 /// Newest versions of workflows.
 pub(super) const WORKFLOW_NEWEST: &str = "db:{w}:newest";

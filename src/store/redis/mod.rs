@@ -27,8 +27,8 @@ use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, Wo
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
-    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, QueueHead, RECLAIM_MAX, Result, SESSION_KEPT,
-    STREAM_BOUND, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
+    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, QueueHead, RECLAIM_MAX, Result,
+    SESSION_KEPT, STREAM_BOUND, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
     StreamPosition, Taken, Ticked, check_batch, order_value, session_partition,
 };
 use async_trait::async_trait;
@@ -455,19 +455,27 @@ impl Store for RedisStore {
         }))
     }
 
-    async fn workflows(&self, after: Option<&WorkflowName>, max: u32) -> Result<Vec<(WorkflowName, u32)>> {
+    async fn workflows(
+        &self,
+        before: Option<(Timestamp, WorkflowName)>,
+        max: u32,
+    ) -> Result<Vec<ListedWorkflow>> {
         const WHAT: &str = "a list of workflows";
-        let mut call = Call::new(Script::WorkflowList, 2);
+        let mut call = Call::new(Script::List, 2);
         call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST);
-        match after {
-            Some(name) => call.arg(format!("({name}")),
-            None => call.arg("-"),
+        match &before {
+            Some((created, name)) => call.arg(order_value(created.0)).arg(name.as_str()),
+            None => call.arg("").arg(""),
         };
         call.arg(max);
         let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
-        let mut found = Vec::with_capacity(items.len() / 2);
-        while let (Some(name), Some(version)) = (items.next(), items.next()) {
-            found.push((reply::parsed(name, WHAT)?, reply::parsed(version, WHAT)?));
+        let mut found = Vec::with_capacity(items.len() / 3);
+        while let (Some(name), Some(created), Some(version)) = (items.next(), items.next(), items.next()) {
+            found.push(ListedWorkflow {
+                name: reply::parsed(name, WHAT)?,
+                version: reply::parsed(version, WHAT)?,
+                created_at: Timestamp(reply::number(&created, WHAT)?),
+            });
         }
         Ok(found)
     }

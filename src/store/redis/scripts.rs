@@ -18,12 +18,11 @@ pub(super) enum Script {
     List,
     WorkflowPut,
     WorkflowRead,
-    WorkflowList,
     WorkflowRemove,
 }
 
 impl Script {
-    pub(super) const ALL: [Self; 14] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::Open,
         Self::Commit,
         Self::Take,
@@ -36,7 +35,6 @@ impl Script {
         Self::List,
         Self::WorkflowPut,
         Self::WorkflowRead,
-        Self::WorkflowList,
         Self::WorkflowRemove,
     ];
 
@@ -54,7 +52,6 @@ impl Script {
             Self::List => include_str!("lua/list.lua"),
             Self::WorkflowPut => include_str!("lua/workflow_put.lua"),
             Self::WorkflowRead => include_str!("lua/workflow_read.lua"),
-            Self::WorkflowList => include_str!("lua/workflow_list.lua"),
             Self::WorkflowRemove => include_str!("lua/workflow_remove.lua"),
         }
     }

@@ -1,9 +1,9 @@
--- Runs of one partition, newest first, strictly before (created, run).
+-- What stands in an index by time (runs of one partition, or workflows), newest first, strictly before (created, name).
 --
--- KEYS  1 index: zset of runs by creation, µs
--- ARGV  1 created ("" = from the newest)   2 run   3 how many at most
--- Returns  { run, created, … }
--- Bounded by its arguments: runs created at the same instant are searched by halves.
+-- KEYS  1 index: zset of names by creation, µs   2 optional: hash by name
+-- ARGV  1 created ("" = from the newest)   2 name   3 how many at most
+-- Returns  { name, created, … }, with the hash { name, created, value, … }. Writes nothing.
+-- Bounded by its arguments: names created at the same instant are searched by halves.
 
 local from = 0
 if ARGV[1] ~= '' then
@@ -29,4 +29,11 @@ if ARGV[1] ~= '' then
   from = low
 end
 if tonumber(ARGV[3]) == 0 then return {} end
-return redis.call('ZREVRANGE', KEYS[1], from, from + tonumber(ARGV[3]) - 1, 'WITHSCORES')
+local found = redis.call('ZREVRANGE', KEYS[1], from, from + tonumber(ARGV[3]) - 1, 'WITHSCORES')
+if not KEYS[2] then return found end
+local reply = {}
+for j = 1, #found, 2 do
+  reply[#reply + 1], reply[#reply + 2] = found[j], found[j + 1]
+  reply[#reply + 1] = redis.call('HGET', KEYS[2], found[j])
+end
+return reply

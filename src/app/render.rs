@@ -196,7 +196,14 @@ fn task_views(
     budget: &mut Budget<'_>,
 ) -> Page<TaskView> {
     let (mut items, mut next, mut around) = (Vec::with_capacity(tasks.len()), from, 0);
+    let current = state.current_blocks();
     for task in tasks {
+        // What a later try has begun anew is told from there.
+        let number = task.block.checked_sub(1);
+        if number.is_some_and(|b| !current.get(b as usize).copied().unwrap_or(false)) {
+            next += 1;
+            continue;
+        }
         let path = state.path_of(plan, next as u32);
         let view = task_view(state, plan, next as u32, path, task, budget);
         around += weight(&view);

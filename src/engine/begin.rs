@@ -15,8 +15,8 @@ use crate::model::nodes::Level;
 use crate::model::payload::{Field, INLINE_MAX, Payload};
 use crate::model::plan::{Group, TaskKind, Wait};
 use crate::model::run::{BlockKind, TaskPhase, Waiting};
-use crate::model::time::{Span, Timestamp};
-use crate::model::{duration, json};
+use crate::model::time::Span;
+use crate::model::{duration, instant, json};
 use bytes::Bytes;
 
 impl Step<'_> {
@@ -220,15 +220,13 @@ impl Step<'_> {
             }
             Wait::Until(template) => {
                 let Some(text) = self.text(i, "wait.until", template, cascade) else { return };
-                let Ok(at) = text.parse::<jiff::Timestamp>() else {
-                    let message = format!(
-                        "tasks.{}.wait.until came to {:?}; it must be a time as RFC 3339 has it",
-                        self.path(i),
-                        clip(&text, 64)
-                    );
-                    return self.fail_task(i, &Words::new("invalid_time", message), cascade);
-                };
-                Waiting::Timer { due: Timestamp(at.as_microsecond()) }
+                match instant::parse(&text) {
+                    Ok(due) => Waiting::Timer { due },
+                    Err(message) => {
+                        let message = format!("tasks.{}.wait.until: {message}", self.path(i));
+                        return self.fail_task(i, &Words::new("invalid_time", message), cascade);
+                    }
+                }
             }
             Wait::Signal(template) => {
                 let Some(name) = self.text(i, "wait.signal", template, cascade) else { return };

@@ -34,6 +34,8 @@ mod commands;
 mod ending;
 mod graph;
 pub mod history;
+#[cfg(test)]
+mod language;
 pub mod limits;
 mod payload;
 #[cfg(test)]

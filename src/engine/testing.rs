@@ -258,7 +258,7 @@ impl World {
     }
 
     fn path(&self, i: u32) -> TaskPath {
-        TaskPath::from(&self.plan.tasks[i as usize].id)
+        self.run().path_of(&self.plan, i)
     }
 
     pub(super) fn generation(&self, i: u32) -> Option<u32> {
@@ -301,6 +301,29 @@ impl World {
         let attempt = self.lease(i);
         let command = Command::Fail { attempt, failure: failure(code) };
         assert_eq!(self.apply(&command), Ok(Outcome::Accepted));
+    }
+
+    /// Cancels one task as a cascade from outside would.
+    pub(super) fn cancel_one(&mut self, i: u32) {
+        use super::graph::{Cascade, End};
+        self.nonce += 1;
+        let mut nonce = [0xff; 16];
+        nonce[..8].copy_from_slice(&self.nonce.to_be_bytes());
+        let env = Env {
+            now: self.now,
+            lease_now: self.lease_now,
+            partition: Partition(0),
+            nonce: Nonce(nonce),
+            random: self.random,
+        };
+        let source = self.source();
+        let mut txn = Txn::existing(&self.plan, self.run(), self.prefix.unwrap(), &source, env);
+        let mut step = txn.step().unwrap();
+        let mut cascade = Cascade::default();
+        step.end_task(i, End::Cancelled, &mut cascade);
+        step.settle(cascade).unwrap();
+        let decision = txn.finish().unwrap();
+        self.commit(decision);
     }
 
     pub(super) fn wake(&mut self) -> Outcome {

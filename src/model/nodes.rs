@@ -77,6 +77,25 @@ impl RunState {
         Some((found as u32 + 1, self.blocks.get(found)?))
     }
 
+    /// By block: whether its nodes are those that paths lead to. Others are of an earlier try: a map or group that was
+    /// begun anew has a later block of the same kind.
+    pub fn current_blocks(&self) -> Vec<bool> {
+        let mut seen = std::collections::HashSet::new();
+        let mut current: Vec<bool> =
+            self.blocks.iter().rev().map(|b| seen.insert((b.owner, b.kind))).collect();
+        current.reverse();
+        // A block is in place only if the node it belongs to is; owners stand before what is theirs.
+        for n in 0..current.len() {
+            let owner = self.blocks.get(n).and_then(|b| b.owner).and_then(|o| self.tasks.get(o as usize));
+            let outer = owner.map_or(0, |t| t.block).checked_sub(1);
+            let in_place = outer.is_none_or(|b| current.get(b as usize).copied().unwrap_or(false));
+            if let Some(flag) = current.get_mut(n) {
+                *flag &= in_place;
+            }
+        }
+        current
+    }
+
     /// Appends a block; returns its number, from 1. Its nodes are pending and wait for nothing.
     pub fn add_block(&mut self, owner: Option<u32>, kind: BlockKind, plan: u32, len: u32) -> u32 {
         let first = self.tasks.len() as u32;

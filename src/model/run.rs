@@ -149,7 +149,7 @@ pub struct Block {
 }
 
 /// What the nodes of a block are to their owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockKind {
     /// The tasks of a group.
     Body,

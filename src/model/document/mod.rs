@@ -29,7 +29,7 @@ mod read;
 mod switch;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tree;
 mod yaml;
 

@@ -3,51 +3,36 @@
 
 use super::node::{Kind, Node, join};
 use crate::model::error::Fault;
-use crate::model::expr::has_expression;
 
-/// Constructs that are read, checked and not run yet.
-const NOT_YET: [&str; 11] = [
-    "workflow",
-    "tasks",
-    "wait",
-    "set",
-    "fail",
-    "finish",
-    "for_each",
-    "max_parallel",
-    "tolerate",
-    "repeat",
-    "compensate",
-];
-/// Most tasks of a document, for now: wide runs need their own form of record.
-pub(super) const MAX_TASKS: usize = 1_000;
+/// Keys of tasks that are read, checked and not run yet.
+const NOT_YET: [&str; 1] = ["workflow"];
 
 /// Complains of every use of what is not run yet.
 pub(super) fn refuse(root: &Node, faults: &mut Vec<Fault>) {
     let Kind::Map(entries) = &root.kind else { return };
-    let mut add = |path: String, line: u32, message: String| {
-        faults.push(Fault { path, line: Some(line).filter(|l| *l > 0), message });
-    };
-    for entry in entries.iter().filter(|e| e.key == "finally") {
-        add(join("", &entry.key), entry.line, format!("'{}' is not supported yet", entry.key));
+    for entry in entries.iter().filter(|e| matches!(e.key.as_str(), "tasks" | "finally")) {
+        tasks(&entry.value, &entry.key, faults);
     }
-    let Some(tasks) = entries.iter().find(|e| e.key == "tasks") else { return };
-    let Kind::Map(ids) = &tasks.value.kind else { return };
-    if ids.len() > MAX_TASKS {
-        let message = format!("there are {} tasks; the limit is {MAX_TASKS} for now", ids.len());
-        add("tasks".to_owned(), tasks.value.line, message);
-    }
+}
+
+fn tasks(node: &Node, path: &str, faults: &mut Vec<Fault>) {
+    let Kind::Map(ids) = &node.kind else { return };
     for task in ids {
-        let path = join("tasks", &task.key);
+        let path = join(path, &task.key);
+        // `finally` may be written with its tasks under a key of their own, which stands where a task would.
+        if task.key == "tasks" {
+            tasks(&task.value, &path, faults);
+            continue;
+        }
         let Kind::Map(fields) = &task.value.kind else { continue };
         for field in fields {
             if NOT_YET.contains(&field.key.as_str()) {
-                add(join(&path, &field.key), field.line, format!("'{}' is not supported yet", field.key));
+                let line = Some(field.line).filter(|l| *l > 0);
+                let message = format!("'{}' is not supported yet", field.key);
+                faults.push(Fault { path: join(&path, &field.key), line, message });
             }
-            if field.key == "type" && matches!(&field.value.kind, Kind::String(text) if has_expression(text))
-            {
-                let message = "an expression as 'type' is not supported yet".to_owned();
-                add(join(&path, "type"), field.value.line, message);
+            if field.key == "tasks" {
+                tasks(&field.value, &join(&path, "tasks"), faults);
             }
         }
     }

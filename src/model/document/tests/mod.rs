@@ -10,7 +10,7 @@ mod kinds;
 mod limits;
 mod names;
 mod plain;
-mod random;
+pub(crate) mod random;
 mod schema;
 mod switch;
 mod text;

@@ -106,6 +106,33 @@ fn one(task: &Sketch, id: &str, before: &[String], around: Around, next: &mut u3
     format!("{{{}}}", keys.join(","))
 }
 
+/// The JSON text of a document with tasks of all kinds but those named, nested in all ways.
+pub(crate) fn documents(without: &'static [usize]) -> impl Strategy<Value = String> {
+    (sketches(), prop::option::of(sketches())).prop_map(move |(mut tasks, mut last)| {
+        replace(&mut tasks, without);
+        replace(last.as_deref_mut().unwrap_or_default(), without);
+        let mut next = 0;
+        let tasks = body(&tasks, Around::default(), &mut next);
+        let last = last.map(|last| {
+            let around = Around { finally: true, ..Around::default() };
+            format!(",\"finally\":{}", body(&last, around, &mut next))
+        });
+        format!("{{\"name\":\"flow\",\"tasks\":{tasks}{}}}", last.unwrap_or_default())
+    })
+}
+
+/// Kind of a task that starts a run of another workflow.
+pub(crate) const CHILD: usize = 1;
+
+fn replace(tasks: &mut [Sketch], without: &[usize]) {
+    for task in tasks {
+        if without.contains(&task.kind) {
+            task.kind = 0;
+        }
+        replace(&mut task.inside, without);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 

@@ -160,9 +160,18 @@ impl Audit {
         let plan = self.plan(world, &state);
         let old = self.runs.remove(run);
         let version = old.as_ref().map_or(0, |o| o.prefix.version());
-        let leased = &self.leased;
-        let check =
-            Check { world, leased, run, old: old.as_ref(), state: &state, plan: &plan, partition, decided };
+        let (leased, rolled_back) = (&self.leased, self.last_rolled_back);
+        let check = Check {
+            world,
+            leased,
+            run,
+            old: old.as_ref(),
+            state: &state,
+            plan: &plan,
+            partition,
+            decided,
+            rolled_back,
+        };
         if prefix.version() != version + 1 {
             check.fault(format_args!("version {} follows version {version}", prefix.version()));
         }
@@ -270,6 +279,8 @@ struct Check<'c> {
     plan: &'c Plan,
     partition: Partition,
     decided: Instant,
+    /// When the store last lost its tail.
+    rolled_back: Option<Instant>,
 }
 
 impl Check<'_> {
@@ -404,6 +415,10 @@ impl Check<'_> {
                 TaskPhase::Running { since, .. } => {
                     // A server's lease clock may be behind by as much as it takes to ask for it.
                     let since = self.state.last_time.max(*since).plus(LEASE_STEP);
+                    // With the tail of the store its lease clocks went back, and a lease of before lies ahead of them.
+                    if self.rolled_back.is_some_and(|at| at.elapsed() < LEASE.to_std()) {
+                        continue;
+                    }
                     no_later(since.plus(LEASE));
                     if let Some(run) = plan.timeout.run {
                         no_later(since.plus(run));
@@ -493,8 +508,12 @@ impl Check<'_> {
                 }
                 "timeout_run" => {
                     let limit = self.plan.tasks[t as usize].timeout.run;
-                    // The lease clock goes on by a step whenever the wall clock is set forward.
-                    let set = |at: &Instant| self.world.clock.last_step().is_some_and(|step| step >= *at);
+                    // The lease clock goes on by a step whenever the wall clock is set forward; what was committed
+                    // just after that may have been granted before.
+                    let set = |at: &Instant| {
+                        let step = self.world.clock.last_step();
+                        step.is_some_and(|step| step + LEASE_STEP.to_std() >= *at)
+                    };
                     let leased = lease.and_then(|l| self.leased.get(&l.nonce)).filter(|at| !set(at));
                     if let (Some(limit), Some(leased)) = (limit, leased)
                         && leased.elapsed() + LEASE_STEP.to_std() < limit.to_std()

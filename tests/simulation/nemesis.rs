@@ -113,4 +113,5 @@ async fn stand_still(world: &World, time: Duration) {
         return;
     }
     tokio::time::advance(time).await;
+    *world.stood_still.lock() = Some((Instant::now(), time));
 }

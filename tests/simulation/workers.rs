@@ -437,8 +437,15 @@ impl Worker {
         let steady = Duration::from_secs(20);
         let calm = |at: Instant| Instant::now().checked_duration_since(at).is_some_and(|t| t > steady);
         let lost = self.world.audit.lock().last_rolled_back.is_some_and(|at| !calm(at));
+        // A stall of everything is no time in which a worker that was silent before it was heard again.
+        let stall = *self.world.stood_still.lock();
+        let stall =
+            stall.filter(|(end, _)| *end > self.frozen_until).map_or(Duration::ZERO, |(_, time)| time);
+        // A clock that is set forward by hours outruns what keeps a silent session's record.
+        let set = self.world.drawn().large_steps && self.world.clock.last_step().is_some_and(|at| !calm(at));
         self.parted.elapsed() < Duration::from_secs(5)
-            && calm(self.frozen_until)
+            && calm(self.frozen_until + stall)
+            && !set
             && !lost
             && self.world.servers.iter().all(|s| calm(s.link.last_trouble()))
     }

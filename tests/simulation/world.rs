@@ -104,6 +104,8 @@ pub(crate) struct World {
     /// The event streams have grown.
     pub(crate) grown: Notify,
     snapshots: Mutex<VecDeque<Snapshot>>,
+    /// When everything last went on after it had stood still, and for how long it had.
+    pub(crate) stood_still: Mutex<Option<(Instant, Duration)>>,
     /// By how much the wall clock was set back in all: what waits for it waits so much longer.
     pub(crate) set_back_ms: AtomicI64,
 }
@@ -166,6 +168,7 @@ impl World {
             grown: Notify::new(),
             snapshots: Mutex::default(),
             set_back_ms: AtomicI64::new(0),
+            stood_still: Mutex::default(),
         });
         world.note(format_args!("profile {:?}", world.profile));
         world

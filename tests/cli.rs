@@ -149,6 +149,100 @@ fn a_run_that_fails_or_is_cancelled_ends_a_wait_or_a_watch_with_1() {
     assert!(shown.contains("error     exit_3: whom shall I greet? (task a)"), "{shown}");
 }
 
+/// Registers a document that stands in a file only for this.
+fn register(server: &Server, document: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("document.yaml");
+    std::fs::write(&file, document).unwrap();
+    done(server, &["register", file.to_str().unwrap()]);
+}
+
+#[test]
+fn a_run_is_paused_signalled_and_shown_with_what_it_waits_for() {
+    let server = server();
+    register(
+        &server,
+        "name: review\ntasks:\n  ask: { wait: { signal: approved } }\n  ship:\n    needs: [ask]\n    \
+         for_each: [1, 2]\n    type: ship\noutput: ${{ tasks.ask.output }}\n",
+    );
+    done(&server, &["start", "review", "--id", "r-1"]);
+    assert_eq!(done(&server, &["pause", "r-1"]), "r-1 paused\n");
+    assert_eq!(done(&server, &["resume", "r-1"]), "r-1 running\n");
+    let shown = done(&server, &["get", "r-1"]);
+    assert!(shown.lines().any(|l| l.starts_with("ask") && l.contains("waiting")), "{shown}");
+    let payload = r#"{"by":"Ada","n":9007199254740993}"#;
+    for _ in 0..2 {
+        assert_eq!(done(&server, &["signal", "r-1", "approved", payload, "--id", "s-1"]), "r-1 running\n");
+    }
+    let run = json(&done(&server, &["signal", "r-1", "extra", "--output", "json"]));
+    assert_eq!((run["id"].as_str(), run["tasks"][0]["status"].as_str()), (Some("r-1"), Some("completed")));
+    let shown = done(&server, &["get", "r-1"]);
+    let tasks: Vec<_> = shown.lines().skip_while(|l| !l.starts_with("TASK")).skip(1).collect();
+    let paths: Vec<_> = tasks.iter().map(|l| l.split_whitespace().next().unwrap()).collect();
+    assert_eq!(paths, ["ask", "ship", "ship[0]", "ship[1]"], "{shown}");
+    let _ship = worker(&server, "ship", &["cat"]);
+    let watched = done(&server, &["watch", "r-1"]);
+    let signals: Vec<_> = watched.lines().filter(|l| l.contains("signal.received")).collect();
+    assert_eq!(signals.len(), 2, "{watched}");
+    assert!(signals[0].ends_with(&format!("approved  {payload}")), "{watched}");
+    assert!(watched.contains("task.waiting     ask") && watched.contains("ship[1]"), "{watched}");
+    assert!(fails(&server.url, &["signal", "r-1", "late"], 1).contains("(run_ended)"));
+    assert!(fails(&server.url, &["pause", "r-1"], 1).contains("(run_ended)"));
+    assert!(fails(&server.url, &["retry", "r-1"], 1).contains("(nothing_to_retry)"));
+}
+
+#[test]
+fn tasks_are_ended_and_done_again_by_hand() {
+    let server = server();
+    register(
+        &server,
+        "name: hand\ntasks:\n  a: { type: a }\n  b: { needs: [a], type: b, compensate: { type: undo } }\n  \
+         c: { needs: [b], type: c }\n",
+    );
+    done(&server, &["start", "hand", "--id", "h-1"]);
+    assert_eq!(done(&server, &["complete", "h-1", "a", r#"{"n": 1.0}"#]), "h-1 running\n");
+    assert_eq!(done(&server, &["complete", "h-1", "b"]), "h-1 running\n");
+    let why = ["fail", "h-1", "c", "--code", "lost", "--message", "in the post"];
+    assert_eq!(done(&server, &why), "h-1 running, ending failed\n");
+    let shown = done(&server, &["get", "h-1"]);
+    assert!(shown.contains("ending    failed: lost: in the post (task c)"), "{shown}");
+    assert!(shown.lines().any(|l| l.starts_with("b/compensate")), "{shown}");
+    assert_eq!(done(&server, &["cancel", "h-1", "--force"]), "h-1 failed\n");
+    assert_eq!(done(&server, &["rerun", "h-1", "a", "--input", "[1.0]"]), "h-1 running\n");
+    let run = json(&done(&server, &["get", "h-1", "--output", "json"]));
+    assert_eq!((run["try"].as_u64(), run["tasks"][0]["status"].as_str()), (Some(2), Some("queued")));
+    assert_eq!(done(&server, &["skip", "h-1", "a"]), "h-1 completed\n");
+    assert!(fails(&server.url, &["skip", "h-1", "a"], 1).contains("(run_ended)"));
+    assert!(fails(&server.url, &["rerun", "h-1", "nope"], 1).contains("(task_not_found)"));
+    done(&server, &["start", "hand", "--id", "h-2"]);
+    done(&server, &["complete", "h-2", "a"]);
+    done(&server, &["complete", "h-2", "b"]);
+    assert_eq!(done(&server, &["cancel", "h-2", "--compensate"]), "h-2 running, ending cancelled\n");
+    let _undo = worker(&server, "undo", &["cat"]);
+    let output = downbeat(&server.url, &["watch", "h-2"]);
+    assert_eq!(output.status.code(), Some(1));
+    let watched = text(&output.stdout);
+    assert!(watched.contains("task.completed   b/compensate"), "{watched}");
+    assert_eq!(done(&server, &["retry", "h-2"]), "h-2 running\n");
+}
+
+#[test]
+fn a_run_can_be_told_to_begin_later() {
+    let server = server();
+    register(&server, "name: later\ntasks: { a: { type: a } }\n");
+    let said = done(&server, &["start", "later", "--id", "l-1", "--at", "2029-01-01T00:00:00Z"]);
+    assert_eq!(said, "l-1 started (pending until 2029-01-01 00:00:00)\n");
+    let shown = done(&server, &["get", "l-1"]);
+    assert!(
+        shown.contains("status    pending") && shown.contains("begins    2029-01-01 00:00:00"),
+        "{shown}"
+    );
+    let run = json(&done(&server, &["start", "later", "--at", "+1h", "--output", "json"]));
+    assert_eq!(run["status"].as_str(), Some("pending"));
+    assert!(fails(&server.url, &["start", "later", "--at", "tomorrow"], 1).contains("start_at: "));
+    assert_eq!(done(&server, &["cancel", "l-1"]), "l-1 cancelled\n");
+}
+
 #[test]
 fn what_the_server_refuses_is_told_with_its_code() {
     let server = server();
@@ -166,7 +260,21 @@ fn what_the_server_refuses_is_told_with_its_code() {
 fn wrong_usage_is_2_and_an_absent_server_3() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let absent = format!("http://{free}");
-    for arguments in [&["get", "x"][..], &["list"], &["watch", "x"], &["start", "x"], &["cancel", "x"]] {
+    for arguments in [
+        &["get", "x"][..],
+        &["list"],
+        &["watch", "x"],
+        &["start", "x"],
+        &["cancel", "x"],
+        &["pause", "x"],
+        &["resume", "x"],
+        &["retry", "x"],
+        &["signal", "x", "y"],
+        &["skip", "x", "y"],
+        &["complete", "x", "y"],
+        &["fail", "x", "y"],
+        &["rerun", "x", "y"],
+    ] {
         let said = fails(&absent, arguments, 3);
         assert!(said.starts_with(&format!("error: no server at {absent}: ")), "{said}");
     }
@@ -175,6 +283,11 @@ fn wrong_usage_is_2_and_an_absent_server_3() {
         &["nonsense"],
         &["start", "x", "--input", "{"],
         &["start", "x", "--tag", "novalue"],
+        &["signal", "x"],
+        &["signal", "x", "y", "{"],
+        &["complete", "x", "y", "@/no/such/file"],
+        &["rerun", "x", "y", "--input", "{"],
+        &["skip", "x"],
         &["worker", "--type", "t", "--concurrency", "0", "--", "true"],
         &["worker", "--type", "t"],
         &["list", "--server", "ftp://x"],

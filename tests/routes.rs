@@ -6,6 +6,7 @@ mod support;
 
 mod routes {
     mod bulk;
+    mod constructs;
     mod control;
     mod control_grpc;
     mod docs;

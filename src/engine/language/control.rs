@@ -171,7 +171,7 @@ fn a_paused_run_starts_nothing_and_finishes_what_it_has() {
     assert_eq!(p.world.apply(&Command::Pause), Ok(Outcome::Accepted));
     assert_eq!(p.world.apply(&Command::Pause), Ok(Outcome::Repeated));
     assert_eq!((p.status(), p.world.queue.len()), (RunStatus::Paused, 0), "queues hold nothing of it");
-    let stale = p.stale_lease("b", 2);
+    let stale = Player::stale_lease("b", 2);
     assert_eq!(p.world.apply(&stale), refused(Refusal::Stale));
     let done = Command::Complete { attempt: a, output: Ok(Bytes::from_static(b"1")) };
     assert_eq!(p.world.apply(&done), Ok(Outcome::Accepted), "what was in flight finishes");

@@ -5,7 +5,7 @@
 
 use super::App;
 use super::AppError;
-use super::error::refusal;
+use super::error::{no_run, refusal};
 use super::runs::{ask, read, start};
 use super::view::{BulkDone, BulkItem, BulkPage, RunFilter, StartRequest, Which};
 use crate::model::command::Command;
@@ -151,13 +151,11 @@ impl App {
 
     /// Where a run is, from the state that came with an answer.
     async fn stands(&self, id: &RunId, state: Option<Box<RunState>>) -> Result<RunStatus, AppError> {
-        match state {
-            Some(state) => Ok(state.status),
-            None => {
-                let state = read(&self.inner, id).await?;
-                state.map(|state| state.status).ok_or_else(|| super::error::no_run(id))
-            }
+        if let Some(state) = state {
+            return Ok(state.status);
         }
+        let state = read(&self.inner, id).await?;
+        state.map(|state| state.status).ok_or_else(|| no_run(id))
     }
 }
 

@@ -93,6 +93,9 @@ async fn a_retry_repeats_only_what_failed() {
     fail(&server, "do-b", "card_declined").await;
     let run = ended(&server, "r1").await;
     assert_eq!((&run["status"], &run["error"]["code"]), (&json!("failed"), &json!("card_declined")));
+    let told = events(&server, "r1").await;
+    let last = told.last().unwrap();
+    assert_eq!(last.event, "run.failed");
     let run = done(&server, "r1", "retry", "").await;
     assert_eq!((&run["status"], &run["try"], &run["error"]), (&json!("running"), &json!(2), &json!(null)));
     assert_eq!((&run["ended_at"], &run["ending"]), (&json!(null), &json!(null)));
@@ -110,6 +113,9 @@ async fn a_retry_repeats_only_what_failed() {
         kinds(&frames)[7..],
         ["run.failed", "run.retried", "task.queued", "task.started", "task.completed", "run.completed"]
     );
+    // Whoever had seen the end of the first try goes on with the second.
+    let rest = server.watch("/v1/runs/r1/events", last.id.as_deref()).await.rest().await;
+    assert_eq!(kinds(&rest), kinds(&frames)[8..]);
 }
 
 #[tokio::test]

@@ -9,9 +9,10 @@ use crate::api::error::{Answer, Problem, Refused, brief};
 use crate::api::limits::BULK_BODY_MAX;
 use crate::app::view::{BulkItem, RunFilter, Which};
 use crate::app::{App, AppError};
-use crate::model::ids::WorkflowName;
+use crate::model::ids::{RunId, WorkflowName};
 use crate::model::instant;
 use axum::extract::State;
+use axum::response::Response;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -52,11 +53,11 @@ struct BulkJson<'a> {
     next_cursor: Option<&'a str>,
 }
 
-fn answer(items: Vec<BulkItem>, next_cursor: Option<&str>, starts: bool) -> Answer {
+fn told(items: Vec<BulkItem>, next_cursor: Option<&str>, starts: bool) -> Response {
     let items: Vec<BulkItem> =
         items.into_iter().map(|item| BulkItem { outcome: item.outcome.map_err(brief), ..item }).collect();
     let items = items.iter().map(|BulkItem { id, outcome }| {
-        let id = id.as_ref().map(|id| id.as_str());
+        let id = id.as_ref().map(RunId::as_str);
         match outcome {
             Ok(done) => {
                 let created = starts.then_some(done.created);
@@ -65,7 +66,7 @@ fn answer(items: Vec<BulkItem>, next_cursor: Option<&str>, starts: bool) -> Answ
             Err(error) => ItemJson { id, status: None, created: None, error: Some(Problem::from(error)) },
         }
     });
-    Ok(json(StatusCode::OK, &BulkJson { items: items.collect(), next_cursor }))
+    json(StatusCode::OK, &BulkJson { items: items.collect(), next_cursor })
 }
 
 /// What to start.
@@ -101,7 +102,7 @@ async fn bulk_start(State(app): State<App>, query: Params, body: JsonBody<BULK_B
         start.request(&body, None)
     };
     let items = items.into_iter().map(read).collect();
-    answer(app.bulk_start(items).await?, None, true)
+    Ok(told(app.bulk_start(items).await?, None, true))
 }
 
 /// Which runs; as the parameters of the list.
@@ -190,7 +191,7 @@ async fn bulk_cancel(State(app): State<App>, query: Params, body: JsonBody<BULK_
     query.finish()?;
     let BulkCancelBody { ids, filter, limit, cursor, compensate, force } = body.read()?;
     let page = app.bulk_cancel(runs(ids, filter, limit, cursor)?, compensate, force).await?;
-    answer(page.items, page.next_cursor.as_deref(), false)
+    Ok(told(page.items, page.next_cursor.as_deref(), false))
 }
 
 /// Which runs to retry.
@@ -229,5 +230,5 @@ async fn bulk_retry(State(app): State<App>, query: Params, body: JsonBody<BULK_B
     query.finish()?;
     let BulkRetryBody { ids, filter, limit, cursor } = body.read()?;
     let page = app.bulk_retry(runs(ids, filter, limit, cursor)?).await?;
-    answer(page.items, page.next_cursor.as_deref(), false)
+    Ok(told(page.items, page.next_cursor.as_deref(), false))
 }

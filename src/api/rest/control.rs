@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::app::view::RunView;
 use crate::model::ids::{RunId, SignalId, SignalName, TaskPath};
 use axum::extract::State;
+use axum::response::Response;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,8 +29,9 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(act))
 }
 
-fn stands(run: &RunView) -> Answer {
-    Ok(json(StatusCode::OK, &RunJson::from(run)))
+/// The run as it stands now.
+fn stands(run: &RunView) -> Response {
+    json(StatusCode::OK, &RunJson::from(run))
 }
 
 /// Nothing.
@@ -75,7 +77,7 @@ async fn cancel(
     let id = path.parse("id", RunId::new)?;
     query.finish()?;
     let CancelBody { compensate, force } = body.read()?;
-    stands(&app.cancel(&id, compensate, force).await?)
+    Ok(stands(&app.cancel(&id, compensate, force).await?))
 }
 
 /// Pause a run
@@ -103,7 +105,7 @@ async fn pause(
     let id = path.parse("id", RunId::new)?;
     query.finish()?;
     let NoBody {} = body.read()?;
-    stands(&app.pause(&id).await?)
+    Ok(stands(&app.pause(&id).await?))
 }
 
 /// Resume a run
@@ -130,7 +132,7 @@ async fn resume(
     let id = path.parse("id", RunId::new)?;
     query.finish()?;
     let NoBody {} = body.read()?;
-    stands(&app.resume(&id).await?)
+    Ok(stands(&app.resume(&id).await?))
 }
 
 /// Send a signal to a run
@@ -164,7 +166,7 @@ async fn signal(
     let name = path.parse("name", SignalName::new)?;
     let signal = query.parse("id", SignalId::new);
     query.finish()?;
-    stands(&app.signal(&id, &name, signal.as_ref(), &body.value()).await?)
+    Ok(stands(&app.signal(&id, &name, signal.as_ref(), &body.value()).await?))
 }
 
 /// Retry a run
@@ -192,7 +194,7 @@ async fn retry(
     let id = path.parse("id", RunId::new)?;
     query.finish()?;
     let NoBody {} = body.read()?;
-    stands(&app.retry(&id).await?)
+    Ok(stands(&app.retry(&id).await?))
 }
 
 /// What to do to a task.
@@ -258,5 +260,5 @@ async fn act(State(app): State<App>, path: Segments, query: Params, body: JsonBo
         error: error.map(|ActError { code, message }| (code, message)),
         input: text(input),
     };
-    stands(&app.act(&id, &task, by_hand(action, brought)?).await?)
+    Ok(stands(&app.act(&id, &task, by_hand(action, brought)?).await?))
 }

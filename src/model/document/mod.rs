@@ -72,7 +72,6 @@ pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
 }
 
 /// As [`parse`], for what only looks at a document: takes what the engine does not run yet, too.
-#[cfg(test)]
 pub(crate) fn parse_any(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
     read_text(text, format, |_, _| {})
 }

@@ -99,11 +99,16 @@ pub(super) fn layout(items: &[Item]) -> Layout {
             for (n, cell) in way.iter().enumerate() {
                 let (x, (top, height)) = (cells[*cell].middle(), tops[cells[*cell].layer]);
                 match items.get(*cell) {
-                    Some(item) if n == 0 => points.push((x, top + (height + item.height) / 2)),
-                    Some(item) => points.push((x, top + (height - item.height) / 2)),
+                    // Straight to the edge of the layer: a box is less high than its neighbour, perhaps.
+                    Some(item) if n == 0 => {
+                        points.extend([(x, top + (height + item.height) / 2), (x, top + height)])
+                    }
+                    Some(item) => points.extend([(x, top), (x, top + (height - item.height) / 2)]),
                     None => points.extend([(x, top), (x, top + height)]),
                 }
             }
+            // The last step gives the arrow its direction, so none goes nowhere.
+            points.dedup();
             Route { to: way[way.len() - 1], points }
         })
         .collect();

@@ -145,7 +145,10 @@ impl Command {
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
             Self::Graph(args) => graph::run(args),
-            Self::Schema(args) => schema::run(args),
+            Self::Schema(args) => {
+                schema::run(&args);
+                Ok(())
+            }
             Self::Start(args) => start::run(args).await,
             Self::Get(args) => get::run(args).await,
             Self::List(args) => list::run(args).await,

@@ -101,7 +101,7 @@ pub(super) fn layout(items: &[Item]) -> Layout {
                 match items.get(*cell) {
                     // Straight to the edge of the layer: a box is less high than its neighbour, perhaps.
                     Some(item) if n == 0 => {
-                        points.extend([(x, top + (height + item.height) / 2), (x, top + height)])
+                        points.extend([(x, top + height.midpoint(item.height)), (x, top + height)]);
                     }
                     Some(item) => points.extend([(x, top), (x, top + (height - item.height) / 2)]),
                     None => points.extend([(x, top), (x, top + height)]),

@@ -1,3 +1,5 @@
+#![allow(clippy::format_collect, reason = "documents of many lines read best like this")]
+
 use super::*;
 
 const EVERY: &str = include_str!("../../model/document/tests/every.yaml");

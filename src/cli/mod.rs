@@ -3,7 +3,8 @@
 //! ```text
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
-//! register validate start get list watch cancel health     REST and SSE, by http.rs
+//! register start get list watch cancel health     REST and SSE, by http.rs
+//! validate graph schema     documents, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -21,11 +22,13 @@ mod compose;
 mod demo;
 mod dev;
 mod get;
+mod graph;
 mod health;
 mod http;
 mod list;
 mod output;
 mod register;
+mod schema;
 mod serve;
 mod sse;
 mod start;
@@ -108,6 +111,10 @@ enum Command {
     Register(register::Args),
     /// Checks workflow documents without a server
     Validate(validate::Args),
+    /// Draws a workflow document, as Mermaid or SVG, without a server
+    Graph(graph::Args),
+    /// Prints the JSON Schema of workflow documents, for editors
+    Schema(schema::Args),
     /// Starts a run
     Start(start::Args),
     /// Shows a run
@@ -137,6 +144,11 @@ impl Command {
             Self::Worker(args) => worker::run(args).await,
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
+            Self::Graph(args) => graph::run(args),
+            Self::Schema(args) => {
+                schema::run(&args);
+                Ok(())
+            }
             Self::Start(args) => start::run(args).await,
             Self::Get(args) => get::run(args).await,
             Self::List(args) => list::run(args).await,

@@ -3,9 +3,10 @@
 //! ```text
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
-//! register validate start get list watch health             REST and SSE, by http.rs
-//! cancel pause resume signal retry                          control.rs: one run, and how it stands then
-//! skip complete fail rerun                                  … and one of its tasks
+//! register start get list watch health     REST and SSE, by http.rs
+//! cancel pause resume signal retry         control.rs: one run, and how it stands then
+//! skip complete fail rerun                 … and one of its tasks
+//! validate graph schema                    documents, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -26,6 +27,7 @@ mod demo;
 mod dev;
 mod fail;
 mod get;
+mod graph;
 mod health;
 mod http;
 mod list;
@@ -35,6 +37,7 @@ mod register;
 mod rerun;
 mod resume;
 mod retry;
+mod schema;
 mod serve;
 mod signal;
 mod skip;
@@ -119,6 +122,10 @@ enum Command {
     Register(register::Args),
     /// Checks workflow documents without a server
     Validate(validate::Args),
+    /// Draws a workflow document, as Mermaid or SVG, without a server
+    Graph(graph::Args),
+    /// Prints the JSON Schema of workflow documents, for editors
+    Schema(schema::Args),
     /// Starts a run
     Start(start::Args),
     /// Shows a run
@@ -164,6 +171,11 @@ impl Command {
             Self::Worker(args) => worker::run(args).await,
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
+            Self::Graph(args) => graph::run(args),
+            Self::Schema(args) => {
+                schema::run(&args);
+                Ok(())
+            }
             Self::Start(args) => start::run(args).await,
             Self::Get(args) => get::run(args).await,
             Self::List(args) => list::run(args).await,

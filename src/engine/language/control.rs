@@ -385,3 +385,17 @@ fn paths_lead_back_to_their_nodes() {
         assert_eq!(run.find(&p.world.plan, &TaskPath::parse(path).unwrap()), Some(i), "{path}");
     }
 }
+
+#[test]
+fn iterations_are_undone_each_as_the_last_one_first() {
+    let mut p = Player::start(
+        "tasks:\n  l: { type: work, repeat: { max: 2 }, compensate: { type: undo, input: ['${{ loop.index }}', '${{ loop.previous }}', '${{ tasks.l.output }}'] } }\n  z: { needs: [l], fail: { code: x } }",
+        "{}",
+    );
+    p.play(|path, _| ok(&format!("{path:?}")));
+    let expected = [
+        ("l#1/compensate".into(), r#"[1,"l#0","l#1"]"#.into()),
+        ("l#0/compensate".into(), r#"[0,null,"l#0"]"#.into()),
+    ];
+    assert_eq!(p.done[2..], expected);
+}

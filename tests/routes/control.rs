@@ -368,7 +368,7 @@ async fn a_worker_is_told_that_its_work_is_no_longer_wanted() {
             break tokens.tokens;
         }
     };
-    assert_eq!(cancelled, [a.token.clone()]);
+    assert_eq!(cancelled, std::slice::from_ref(&a.token));
     let failure = TaskFailure { code: "late".into(), ..TaskFailure::default() };
     let ack = worker.settle(&a.token, Outcome::Failed(failure)).await;
     assert_eq!(ack.status(), Status::Stale);

@@ -99,6 +99,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         tags,
         priority,
         retention,
+        index: crate::model::plan::Index::default(),
     };
     Some(Document { name, canonical: canonical.into(), plan })
 }

@@ -321,6 +321,13 @@ fn conditions(world: &World, truth: &Truth) {
         if !truth.state.is_in_body(n) || task.phase == TaskPhase::Cancelled {
             continue;
         }
+        // Fail fast skips whatever has not begun.
+        let owner = truth.state.block_of(n).and_then(|b| b.owner);
+        if let Some(TaskKind::Group(group)) = owner.map(|o| &plan_of(o).kind)
+            && group.fail_fast
+        {
+            continue;
+        }
         let plan = plan_of(n);
         let shift = n.wrapping_sub(truth.state.plan_index(n));
         let needs: Vec<Counts> = plan.needs.iter().map(|n| counts(n.wrapping_add(shift))).collect();

@@ -1,15 +1,18 @@
-//! A task of an open run is ended by hand.
+//! A task of a run that has not ended is ended by hand.
 
 use super::super::graph::{Cascade, End};
 use super::super::step::Words;
 use super::super::{Stop, Txn};
-use super::open;
 use crate::model::command::{Action, Outcome, Refusal};
 use crate::model::ids::TaskPath;
 use crate::model::run::TaskPhase;
 
 pub(super) fn apply(txn: &mut Txn<'_>, path: &TaskPath, action: &Action) -> Result<Outcome, Stop> {
-    let state = open(txn)?;
+    let state = txn.state().ok_or(Refusal::NoRun)?;
+    // Also while it ends: a compensation that nobody can do must not hold it for ever.
+    if state.status.is_terminal() {
+        return Err(Refusal::Ended(state.status).into());
+    }
     let i = state.find(txn.plan, path).ok_or(Refusal::NoTask)?;
     let task = state.tasks.get(i as usize).ok_or(Refusal::NoTask)?;
     if task.phase.is_terminal() {

@@ -61,9 +61,13 @@ fn while_a_run_ends_it_says_how() {
     assert_eq!(p.world.apply(&Command::Pause), refusal());
     let cancel = |force| Command::Cancel { compensate: false, force };
     assert_eq!(p.world.apply(&cancel(false)), refusal());
+    // What undoes can be settled by hand.
+    let path = TaskPath::parse("g/c/compensate").unwrap();
+    assert_eq!(p.world.apply(&Command::Act { path, action: Action::Skip }), Ok(Outcome::Accepted));
+    assert_eq!((p.at("g/c/compensate"), p.queued()), ("skipped", vec!["b/compensate".to_owned()]));
     // Force cuts it short, and the outcome stays.
     assert_eq!(p.world.apply(&cancel(true)), Ok(Outcome::Accepted));
-    assert_eq!((p.status(), p.at("g/c/compensate")), (RunStatus::Failed, "cancelled"));
+    assert_eq!((p.status(), p.at("b/compensate")), (RunStatus::Failed, "cancelled"));
     assert_eq!((p.world.queue.len(), p.world.wake), (0, None));
 }
 

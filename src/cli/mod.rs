@@ -4,6 +4,7 @@
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
 //! register validate start get list watch cancel health     REST and SSE, by http.rs
+//! test             workflows played here, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -29,6 +30,7 @@ mod register;
 mod serve;
 mod sse;
 mod start;
+mod test;
 mod validate;
 mod watch;
 mod worker;
@@ -108,6 +110,8 @@ enum Command {
     Register(register::Args),
     /// Checks workflow documents without a server
     Validate(validate::Args),
+    /// Plays workflows against answers given in a file, without a server
+    Test(test::Args),
     /// Starts a run
     Start(start::Args),
     /// Shows a run
@@ -137,6 +141,7 @@ impl Command {
             Self::Worker(args) => worker::run(args).await,
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
+            Self::Test(args) => test::run(args),
             Self::Start(args) => start::run(args).await,
             Self::Get(args) => get::run(args).await,
             Self::List(args) => list::run(args).await,

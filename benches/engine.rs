@@ -57,6 +57,7 @@ fn start() -> Command {
         input: None,
         tags: BTreeMap::new(),
         priority: None,
+        start_at: None,
     })
 }
 

@@ -67,7 +67,11 @@ fn text(bytes: &[u8]) -> String {
 
 /// Standard output of a command that must succeed.
 fn done(server: &Server, arguments: &[&str]) -> String {
-    let output = downbeat(&server.url, arguments);
+    done_at(&server.url, arguments)
+}
+
+fn done_at(server: &str, arguments: &[&str]) -> String {
+    let output = downbeat(server, arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -201,7 +205,34 @@ fn documents_are_validated_without_a_server() {
     assert_eq!(lines[..2], ["examples/order.yaml: valid", "examples/greet.yaml: valid"]);
     assert!(lines[2].starts_with(&format!("{bad}:5: tasks.a.needs")), "{shown}");
     let output = downbeat("http://127.0.0.1:1", &["validate", "--output", "json", bad]);
+    assert_eq!(output.status.code(), Some(1));
     assert_eq!(json(&text(&output.stdout))[0]["faults"][0]["line"], 5);
+    let files = ["examples/order.yaml", "examples/greet.yaml"];
+    let good = json(&done_at("http://127.0.0.1:1", &["validate", "--output", "json", files[0], files[1]]));
+    let empty = |n: usize| serde_json::json!({"file": files[n], "faults": []});
+    assert_eq!(good, serde_json::json!([empty(0), empty(1)]));
+}
+
+#[test]
+fn a_document_is_drawn_without_a_server() {
+    let nowhere = "http://127.0.0.1:1";
+    let drawn = done_at(nowhere, &["graph", "examples/order.yaml"]);
+    assert!(drawn.starts_with("---\ntitle: \"order\"\n---\nflowchart TB\n"), "{drawn}");
+    assert!(drawn.contains("n0 --> n1"), "{drawn}");
+    let drawn = done_at(nowhere, &["graph", "examples/order.yaml", "--format", "svg"]);
+    assert!(drawn.starts_with("<svg xmlns=") && drawn.ends_with("</svg>\n"), "{drawn}");
+    assert!(drawn.contains("<g id=\"task-notify\">"), "{drawn}");
+    let dir = tempfile::tempdir().unwrap();
+    let bad = dir.path().join("bad.yaml");
+    std::fs::write(&bad, "name: bad\ntasks:\n  a:\n    type: x\n    needs: [b]\n").unwrap();
+    let said = fails(nowhere, &["graph", bad.to_str().unwrap()], 1);
+    assert!(said.contains("line 5: tasks.a.needs[0]: there is no task \"b\""), "{said}");
+}
+
+#[test]
+fn the_schema_of_documents_is_printed_without_a_server() {
+    let schema = json(&done_at("http://127.0.0.1:1", &["schema"]));
+    assert_eq!(schema["title"], "Downbeat workflow");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! ```text
 //! serve dev        a server; compose.rs puts its parts together
 //! worker           a worker for any program
-//! register validate start get list watch cancel health     REST and SSE, by http.rs
-//! test             workflows played here, without a server
+//! register start get list watch cancel health     REST and SSE, by http.rs
+//! validate test graph schema     documents, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -22,11 +22,13 @@ mod compose;
 mod demo;
 mod dev;
 mod get;
+mod graph;
 mod health;
 mod http;
 mod list;
 mod output;
 mod register;
+mod schema;
 mod serve;
 mod sse;
 mod start;
@@ -112,6 +114,10 @@ enum Command {
     Validate(validate::Args),
     /// Plays workflows against answers given in a file, without a server
     Test(test::Args),
+    /// Draws a workflow document, as Mermaid or SVG, without a server
+    Graph(graph::Args),
+    /// Prints the JSON Schema of workflow documents, for editors
+    Schema(schema::Args),
     /// Starts a run
     Start(start::Args),
     /// Shows a run
@@ -142,6 +148,11 @@ impl Command {
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
             Self::Test(args) => test::run(args),
+            Self::Graph(args) => graph::run(args),
+            Self::Schema(args) => {
+                schema::run(&args);
+                Ok(())
+            }
             Self::Start(args) => start::run(args).await,
             Self::Get(args) => get::run(args).await,
             Self::List(args) => list::run(args).await,

@@ -79,13 +79,15 @@ pub(super) fn is_json(file: &Path) -> bool {
 fn name_of(bytes: &[u8], json: bool) -> Result<String, Failure> {
     match parse(bytes, if json { Format::Json } else { Format::Yaml }) {
         Ok(document) => Ok(document.name.as_str().to_owned()),
-        Err(faults) => {
-            let line =
-                |f: &Fault| format!("\n  {}", output::fault(f.line.map(u64::from), &f.path, &f.message));
-            let lines: String = faults.iter().map(line).collect();
-            Err(Failure::failed(format!("{}{lines}", ErrorCode::InvalidWorkflow.title())))
-        }
+        Err(faults) => Err(Failure::failed(faults_text(&faults))),
     }
+}
+
+/// Every fault of a document on a line of its own, behind what they come to.
+pub(super) fn faults_text(faults: &[Fault]) -> String {
+    let line = |f: &Fault| format!("\n  {}", output::fault(f.line.map(u64::from), &f.path, &f.message));
+    let lines: String = faults.iter().map(line).collect();
+    format!("{}{lines}", ErrorCode::InvalidWorkflow.title())
 }
 
 #[cfg(test)]

@@ -267,12 +267,9 @@ impl Step<'_> {
             Ok(value) => value.json,
             Err(halt) => return self.halt(i, halt, cascade),
         };
-        let items = match json::items(&list) {
-            Ok(Some(items)) => items,
-            Ok(None) | Err(_) => {
-                let words = Words::new("for_each_not_list", not_a(&what(), "a list", &list).message);
-                return self.fail_task(i, &words, cascade);
-            }
+        let Ok(Some(items)) = json::items(&list) else {
+            let words = Words::new("for_each_not_list", not_a(&what(), "a list", &list).message);
+            return self.fail_task(i, &words, cascade);
         };
         if items.len() > ITEMS_MAX {
             let message = format!("{} has {} items; the limit is {ITEMS_MAX}", what(), items.len());

@@ -137,11 +137,9 @@ impl Step<'_> {
         self.end_task(i, End::Completed { output }, cascade);
     }
 
-    /// Compensation is of a task, or of each item of it; not of all items together, nor of iterations.
+    /// Compensation is of the thing itself: of each item and each iteration, not of all of them together.
     fn is_undoable(&self, i: u32) -> bool {
-        let state = &self.work.state;
-        let iteration = state.block_of(i).is_some_and(|b| matches!(b.kind, BlockKind::Iteration(_)));
-        !iteration && state.level(self.plan, i) != Level::Map
+        self.work.state.level(self.plan, i) == Level::Body
     }
 
     /// Ends a task as failed.

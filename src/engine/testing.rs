@@ -57,6 +57,7 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
         tags: BTreeMap::new(),
         priority: 0,
         retention: Span::secs(7 * 86_400),
+        index: crate::model::plan::Index::default(),
     }
 }
 

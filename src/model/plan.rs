@@ -4,8 +4,9 @@
 use super::expr::Template;
 use super::ids::{TaskId, TaskType, WorkflowName};
 use super::time::Span;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::OnceLock;
 
 /// A workflow, ready to run.
 #[derive(Debug)]
@@ -35,14 +36,33 @@ pub struct Plan {
     pub priority: i32,
     /// How long a finished run is kept.
     pub retention: Span,
+    /// For [`Plan::index_of`].
+    pub index: Index,
 }
 
 impl Plan {
     /// The index of a task by its id, wherever it stands; `finally` names the group of that name. Compensations
     /// have no id of their own.
     pub fn index_of(&self, id: &str) -> Option<u32> {
-        let named = |t: &TaskPlan| t.id.as_str() == id && t.role != Role::Compensation;
-        self.tasks.iter().position(named).map(|i| i as u32)
+        self.index.0.get_or_init(|| Index::of(&self.tasks)).get(id).copied()
+    }
+}
+
+/// Tasks by id, made when first asked for.
+#[derive(Default)]
+pub struct Index(OnceLock<HashMap<String, u32>>);
+
+impl Index {
+    fn of(tasks: &[TaskPlan]) -> HashMap<String, u32> {
+        let named = (0..).zip(tasks).filter(|(_, t)| t.role != Role::Compensation);
+        named.map(|(i, t)| (t.id.as_str().to_owned(), i)).collect()
+    }
+}
+
+impl std::fmt::Debug for Index {
+    /// Says nothing: plans are compared as text, and this is made of what stands in them.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Index")
     }
 }
 

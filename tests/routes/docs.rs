@@ -30,6 +30,16 @@ async fn the_description_and_its_page_are_served() {
 }
 
 #[tokio::test]
+async fn the_schema_of_documents_is_served() {
+    let server = Server::start();
+    let schema = server.get("/v1/schema").await;
+    assert_eq!((schema.status, schema.header("content-type")), (200, "application/schema+json"));
+    assert_eq!(schema.text(), downbeat::model::document::json_schema());
+    assert_eq!(schema.json()["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    server.get("/v1/schema?version=1").await.refused(400, "invalid_request");
+}
+
+#[tokio::test]
 async fn an_address_that_is_none_is_a_problem() {
     let server = Server::start();
     for path in

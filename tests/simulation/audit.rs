@@ -8,9 +8,9 @@ use downbeat::model::event::{EventKind, LogEntry};
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, TaskPath, TaskType, WorkflowName};
 use downbeat::model::json;
 use downbeat::model::payload::Payload;
-use downbeat::model::plan::{Plan, TaskKind};
+use downbeat::model::plan::{Plan, TaskPlan};
 use downbeat::model::record;
-use downbeat::model::run::{Holder, RunState, TaskPhase};
+use downbeat::model::run::{Holder, RunState, RunStatus, TaskPhase, TaskState, Waiting};
 use downbeat::model::time::Timestamp;
 use downbeat::model::token::TaskToken;
 use downbeat::store::{Batch, Committed, DUE_AGAIN, LEASE_STEP, Result, Store};
@@ -36,7 +36,7 @@ pub(crate) struct Truth {
 
 impl Truth {
     pub(crate) fn path(&self, task: u32) -> TaskPath {
-        TaskPath::from(&self.plan.tasks[task as usize].id)
+        self.state.path_of(&self.plan, task)
     }
 }
 
@@ -57,9 +57,12 @@ pub(crate) struct Audit {
     pub(crate) last_rolled_back: Option<Instant>,
 }
 
-fn type_of(plan: &Plan, task: usize) -> &TaskType {
-    let TaskKind::Worker(task_type) = &plan.tasks[task].kind else { panic!("task {task} is no worker's") };
-    task_type
+/// The generation of a task's queue entry, if it has one.
+fn queued(task: &TaskState) -> Option<u32> {
+    match task.phase {
+        TaskPhase::Queued { generation, .. } if generation > 0 => Some(generation),
+        _ => None,
+    }
 }
 
 fn decode(bytes: &Bytes) -> std::result::Result<(Prefix, RunState), String> {
@@ -173,7 +176,7 @@ impl Audit {
                 self.leased.entry(lease.nonce).or_insert_with(Instant::now);
             }
         }
-        let news: Vec<_> = state.log.iter().skip(from).map(|e| short(e, &plan)).collect();
+        let news: Vec<_> = state.log.iter().skip(from).map(|e| short(e, &state, &plan)).collect();
         world.note(format_args!("server {server} run {run} v{} {}", prefix.version(), news.join(" ")));
         let now = Instant::now();
         let since = old.as_ref().map_or(now, |o| o.since);
@@ -186,6 +189,8 @@ impl Audit {
         let now = Instant::now();
         self.last_rolled_back = Some(now);
         self.applied.clear();
+        // A version may be another document now.
+        self.plans.clear();
         let mut was = std::mem::take(&mut self.runs);
         let mut lost = 0;
         for p in 0..world.drawn().partitions {
@@ -215,10 +220,11 @@ impl Audit {
                 let mut expected: BTreeMap<(TaskType, QueueEntry), usize> = BTreeMap::new();
                 for (run, truth) in self.runs.iter().filter(|(_, t)| t.partition == partition) {
                     for (n, task) in truth.state.tasks.iter().enumerate() {
-                        if let TaskPhase::Queued { generation, .. } = task.phase {
+                        if let Some(generation) = queued(task) {
                             let entry =
                                 QueueEntry { run: run.clone(), path: truth.path(n as u32), generation };
-                            expected.insert((type_of(&truth.plan, n).clone(), entry), 0);
+                            let task_type = truth.state.type_of(&truth.plan, n as u32).unwrap();
+                            expected.insert((task_type.clone(), entry), 0);
                         }
                     }
                 }
@@ -246,12 +252,12 @@ impl Audit {
 }
 
 /// An event in a few letters.
-fn short(e: &LogEntry, plan: &Plan) -> String {
+fn short(e: &LogEntry, state: &RunState, plan: &Plan) -> String {
     let name = e.kind.name();
     match e.task {
         Some(t) => format!(
             "{}:{}.{}/{}",
-            plan.tasks[t as usize].id,
+            state.path_of(plan, t),
             name.trim_start_matches("task."),
             e.attempt,
             e.delivery
@@ -275,6 +281,10 @@ struct Check<'c> {
 impl Check<'_> {
     fn fault(&self, what: std::fmt::Arguments<'_>) {
         self.world.violation(format_args!("run {}: {what}", self.run));
+    }
+
+    fn plan_of(&self, node: u32) -> &TaskPlan {
+        &self.plan.tasks[self.state.plan_index(node) as usize]
     }
 
     fn everything(&self) {
@@ -334,10 +344,12 @@ impl Check<'_> {
     }
 
     fn counters(&self) {
-        let open = self.state.tasks.iter().filter(|t| !t.phase.is_terminal()).count();
+        let own = self.state.tasks.iter().take(self.plan.body.len());
+        let open = own.filter(|t| !t.phase.is_terminal()).count();
         if open as u32 != self.state.open_tasks {
             self.fault(format_args!("{open} tasks are open, it counts {}", self.state.open_tasks));
         }
+        let open = self.state.tasks.iter().filter(|t| !t.phase.is_terminal()).count();
         if self.state.status.is_terminal() && open > 0 {
             self.fault(format_args!("it has ended with {open} open tasks"));
         }
@@ -347,21 +359,17 @@ impl Check<'_> {
         self.world.memory.inspect(|i| {
             let entry = |task: u32, generation| QueueEntry {
                 run: self.run.clone(),
-                path: TaskPath::from(&self.plan.tasks[task as usize].id),
+                path: self.state.path_of(self.plan, task),
                 generation,
             };
             for (n, task) in self.state.tasks.iter().enumerate() {
-                let is = match task.phase {
-                    TaskPhase::Queued { generation, .. } => Some(generation),
-                    _ => None,
-                };
-                let was = self.old.and_then(|o| match o.state.tasks[n].phase {
-                    TaskPhase::Queued { generation, .. } => Some(generation),
-                    _ => None,
-                });
+                let is = queued(task);
+                let was = self.old.and_then(|o| o.state.tasks.get(n)).and_then(queued);
                 for generation in [was, is].into_iter().flatten() {
                     let e = entry(n as u32, generation);
-                    let found = i.entry(self.partition, type_of(self.plan, n), &e).unwrap();
+                    let found = i
+                        .entry(self.partition, self.state.type_of(self.plan, n as u32).unwrap(), &e)
+                        .unwrap();
                     let wanted = usize::from(is == Some(generation));
                     if usize::from(found.0) + usize::from(found.1) != wanted {
                         self.fault(format_args!(
@@ -390,17 +398,25 @@ impl Check<'_> {
         }
         let mut earliest = self.state.deadline;
         let mut no_later = |at: Timestamp| earliest = Some(earliest.map_or(at, |e| e.min(at)));
-        for (task, plan) in self.state.tasks.iter().zip(&self.plan.tasks) {
+        for (n, task) in (0..).zip(&self.state.tasks) {
+            let plan = self.plan_of(n);
             if let (Some(total), Some(first)) = (plan.timeout.total, task.first_queued_at) {
                 no_later(first.plus(total));
             }
             match &task.phase {
-                TaskPhase::Queued { since, .. } => {
-                    if let Some(queue) = plan.timeout.queue {
+                TaskPhase::Queued { since, generation } => {
+                    if let Some(queue) = plan.timeout.queue.filter(|_| *generation > 0) {
                         no_later(since.plus(queue));
                     }
                 }
-                TaskPhase::Retrying { due } => no_later(*due),
+                TaskPhase::Waiting(Waiting::Timer { due }) => no_later(*due),
+                // A paused run looks at these when it goes on.
+                TaskPhase::Retrying { due }
+                | TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. })
+                    if self.state.status != RunStatus::Paused =>
+                {
+                    no_later(*due);
+                }
                 TaskPhase::Running { since, .. } => {
                     // A server's lease clock may be behind by as much as it takes to ask for it.
                     let since = self.state.last_time.max(*since).plus(LEASE_STEP);
@@ -426,9 +442,14 @@ impl Check<'_> {
             if n + self.news().len() < self.state.log.len() || e.kind != EventKind::TaskQueued {
                 continue;
             }
-            for need in &self.plan.tasks[e.task.unwrap() as usize].needs {
+            let task = e.task.unwrap();
+            if !self.state.is_in_body(task) {
+                continue;
+            }
+            let shift = task.wrapping_sub(self.state.plan_index(task));
+            for need in &self.plan_of(task).needs {
                 let ended = self.state.log[..n].iter().any(|b| {
-                    b.task == Some(*need)
+                    b.task == Some(need.wrapping_add(shift))
                         && matches!(
                             b.kind,
                             EventKind::TaskCompleted
@@ -450,12 +471,13 @@ impl Check<'_> {
         let Some(old) = self.old else { return };
         for failure in self.state.failures.iter().skip(old.state.failures.len()) {
             let Some(t) = failure.task else { continue };
-            let was = &old.state.tasks[t as usize];
+            let unborn = TaskState::pending(0);
+            let was = old.state.tasks.get(t as usize).unwrap_or(&unborn);
             let lease = match &was.phase {
                 TaskPhase::Running { lease, .. } => Some(lease),
                 _ => None,
             };
-            let path = TaskPath::from(&self.plan.tasks[t as usize].id);
+            let path = self.state.path_of(self.plan, t);
             match failure.code.as_str() {
                 "sim_failed" | "sim_fatal" => {
                     let reported = lease.is_some_and(|l| self.world.ledger.lock().failed(&l.nonce));
@@ -492,7 +514,7 @@ impl Check<'_> {
                     }
                 }
                 "timeout_run" => {
-                    let limit = self.plan.tasks[t as usize].timeout.run;
+                    let limit = self.plan_of(t).timeout.run;
                     // The lease clock goes on by a step whenever the wall clock is set forward.
                     let set = |at: &Instant| self.world.clock.last_step().is_some_and(|step| step >= *at);
                     let leased = lease.and_then(|l| self.leased.get(&l.nonce)).filter(|at| !set(at));
@@ -502,7 +524,8 @@ impl Check<'_> {
                         self.fault(format_args!("{path} ran into its timeout after {:?}", leased.elapsed()));
                     }
                 }
-                "timeout_heartbeat" | "timeout_queue" | "timeout_total" | "invalid_output" => {}
+                "timeout_heartbeat" | "timeout_queue" | "timeout_total" | "invalid_output"
+                | "task_cancelled" | "loop_exhausted" => {}
                 _ if failure.message.contains("sim") => {}
                 _ if was.attempt == 0 => {} // A fault of an expression, before the task began.
                 other => self
@@ -510,7 +533,7 @@ impl Check<'_> {
             }
         }
         for (n, task) in self.state.tasks.iter().enumerate() {
-            let was = &old.state.tasks[n];
+            let Some(was) = old.state.tasks.get(n) else { continue };
             if task.lost_deliveries > was.lost_deliveries && self.world.drawn().delivers_always() {
                 self.fault(format_args!(
                     "task {n}: a delivery is lost, though nobody and nothing fails to deliver"
@@ -535,7 +558,7 @@ impl Audit {
     /// The output of a completed task, as the store keeps it.
     pub(crate) fn output(&self, world: &World, run: &RunId, path: &TaskPath) -> Option<Bytes> {
         let truth = self.runs.get(run)?;
-        let task = truth.state.tasks.get(truth.plan.index_of(path.as_str())? as usize)?;
+        let task = truth.state.tasks.get(truth.state.find(&truth.plan, path)? as usize)?;
         let TaskPhase::Completed { output } = &task.phase else { return None };
         text(world, truth, output)
     }

@@ -10,6 +10,7 @@ use downbeat::app::{App, AppError};
 use downbeat::model::document::Format;
 use downbeat::model::error::ErrorCode;
 use downbeat::model::ids::{RunId, WorkflowName};
+use downbeat::model::run::RunStatus;
 use downbeat::model::time::Span;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -127,14 +128,16 @@ async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
     }
     if cancel {
         tokio::time::sleep(rng.millis(0, 15_000)).await;
+        let (compensate, force) = (rng.chance(0.5), rng.chance(0.2));
         let canceled = insist(&world, &mut rng, |app| {
             let id = id.clone();
-            async move { app.cancel(&id, false, false).await }
+            async move { app.cancel(&id, compensate, force).await }
         });
         match canceled.await {
             Some(Ok(view)) => {
                 world.note(format_args!("{id} is cancelled by a caller"));
-                if !view.status.is_terminal() {
+                let ends = view.status.is_terminal() || view.ending == Some(RunStatus::Cancelled);
+                if !ends || (force && !view.status.is_terminal()) {
                     world.violation(format_args!("{id} was cancelled and is {}", view.status.name()));
                 }
             }
@@ -143,12 +146,61 @@ async fn one_run(world: Arc<World>, mut rng: Rng, n: u64, within: Duration) {
             None => return,
         }
     }
+    // A resume that is lost with the tail of the store would leave the run paused for ever, rightly.
+    if world.drawn().lost_tails == 0.0 && rng.chance(0.2) && !pause(&world, &mut rng, &id).await {
+        return;
+    }
+    if rng.chance(0.3) && !signal(&world, &mut rng, &id).await {
+        return;
+    }
     if deletes {
         delete_and_begin_anew(&world, &mut rng, &request).await;
     }
     if let Some(follower) = follower {
         drop(follower.await);
     }
+}
+
+/// Pauses a run for some time. False: the world has ended.
+async fn pause(world: &Arc<World>, rng: &mut Rng, id: &RunId) -> bool {
+    tokio::time::sleep(rng.millis(0, 5_000)).await;
+    for pauses in [true, false] {
+        let answer = insist(world, rng, |app| {
+            let id = id.clone();
+            async move { if pauses { app.pause(&id).await } else { app.resume(&id).await } }
+        });
+        match answer.await {
+            Some(Ok(view)) => {
+                world.note(format_args!("{id} is {} after a caller's pause: {pauses}", view.status.name()));
+                if (view.status == RunStatus::Paused) != pauses {
+                    world.violation(format_args!("{id} was paused ({pauses}) and is {}", view.status.name()));
+                }
+            }
+            Some(Err(e)) if matches!(e.code, ErrorCode::RunEnded | ErrorCode::RunNotFound) => {}
+            Some(Err(e)) => world.violation(format_args!("{id} cannot be paused or resumed: {e}")),
+            None => return false,
+        }
+        tokio::time::sleep(rng.millis(0, 8_000)).await;
+    }
+    true
+}
+
+/// Sends a run the same signal twice: it is kept once. False: the world has ended.
+async fn signal(world: &Arc<World>, rng: &mut Rng, id: &RunId) -> bool {
+    for _ in 0..2 {
+        let answer = insist(world, rng, |app| {
+            let (id, name) = (id.clone(), "go".parse().unwrap());
+            let signal = RunId::new("signal-1").unwrap();
+            async move { app.signal(&id, &name, Some(&signal), &Bytes::from_static(b"[1.0]")).await }
+        });
+        match answer.await {
+            Some(Ok(_)) => {}
+            Some(Err(e)) if matches!(e.code, ErrorCode::RunEnded | ErrorCode::RunNotFound) => {}
+            Some(Err(e)) => world.violation(format_args!("{id} cannot be sent a signal: {e}")),
+            None => return false,
+        }
+    }
+    true
 }
 
 /// Starts a run, perhaps through two servers at once.

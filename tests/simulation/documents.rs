@@ -9,10 +9,19 @@ use serde_json::{Map, Value, json};
 pub(crate) fn draw(rng: &mut Rng, p: &Profile, types: &[TaskType], number: u64) -> Value {
     let n = *rng.pick(&[1, 2, 3, 3, 4, 5, 6, 8]);
     let mut tasks = Map::new();
+    let composed = rng.chance(0.5);
     for i in 0..n {
-        tasks.insert(format!("t{i}"), task(rng, i, types));
+        let plain = task(rng, i, types);
+        let task = if composed && rng.chance(0.5) { compose(rng, i, plain, types) } else { plain };
+        tasks.insert(format!("t{i}"), task);
     }
     let mut document = json!({ "name": format!("flow-{number}"), "tasks": tasks });
+    if composed && rng.chance(0.4) {
+        document["finally"] = json!({
+            "tasks": { "last": { "type": rng.pick(types).as_str(), "input": "${{ run.status }}" } },
+            "timeout": format!("{}s", rng.range(20, 60)),
+        });
+    }
     let last = format!("t{}", n - 1);
     match rng.below(4) {
         0 => {}
@@ -42,6 +51,63 @@ pub(crate) fn draw(rng: &mut Rng, p: &Profile, types: &[TaskType], number: u64) 
         document["retention"] = json!(format!("{}s", rng.range(1, 8)));
     }
     document
+}
+
+/// A task made into one of the other kinds, or into many: what it needs and when it runs stays.
+fn compose(rng: &mut Rng, i: u64, plain: Value, types: &[TaskType]) -> Value {
+    let mut t = plain;
+    let worker = |rng: &mut Rng| json!({ "type": rng.pick(types).as_str(), "retry": { "max_attempts": 2, "initial": "50ms" } });
+    let as_another = |t: &mut Value, key: &str, value: Value| {
+        if let Some(map) = t.as_object_mut() {
+            for gone in ["type", "input", "retry", "timeout", "priority"] {
+                map.remove(gone);
+            }
+            map.insert(key.to_owned(), value);
+        }
+    };
+    match rng.below(8) {
+        0 => as_another(&mut t, "wait", json!({ "for": format!("{}ms", rng.pick(&[0, 5, 700, 4_000])) })),
+        1 => as_another(&mut t, "set", json!({ "n": "${{ input.n }}", "run": "${{ run.id }}" })),
+        2 => as_another(&mut t, "fail", json!({ "code": "sim_by_plan", "message": "sim" })),
+        3 | 4 => {
+            let mut body = Map::new();
+            body.insert(format!("a{i}"), worker(rng));
+            body.insert(format!("b{i}"), worker(rng));
+            let mut last = worker(rng);
+            last["needs"] = json!([format!("a{i}")]);
+            last["input"] = json!(format!("${{{{ tasks.a{i}.output }}}}"));
+            body.insert(format!("c{i}"), last);
+            as_another(&mut t, "tasks", Value::Object(body));
+            if rng.chance(0.3) {
+                t["timeout"] = json!(format!("{}s", rng.range(5, 40)));
+            }
+            if rng.chance(0.3) {
+                t["fail_fast"] = json!(true);
+            }
+        }
+        _ => {}
+    }
+    let runs = ["type", "tasks"].iter().any(|k| t.get(k).is_some());
+    if rng.chance(0.4) {
+        t["for_each"] = json!((0..rng.below(5)).collect::<Vec<_>>());
+        if rng.chance(0.4) {
+            t["max_parallel"] = json!(rng.range(1, 2));
+        }
+        if rng.chance(0.4) {
+            t["tolerate"] = json!("50%");
+        }
+    }
+    if rng.chance(0.3) {
+        t["repeat"] = json!({ "max": rng.range(1, 3) });
+        if rng.chance(0.3) {
+            t["repeat"]["delay"] = json!("200ms");
+        }
+    }
+    if runs && rng.chance(0.3) {
+        t["compensate"] =
+            json!({ "type": rng.pick(types).as_str(), "input": format!("${{{{ tasks.t{i}.output }}}}") });
+    }
+    t
 }
 
 fn task(rng: &mut Rng, i: u64, types: &[TaskType]) -> Value {

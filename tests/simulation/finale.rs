@@ -10,7 +10,8 @@ use crate::workers::Worker;
 use crate::world::World;
 use downbeat::app::view::RunFilter;
 use downbeat::model::ids::Partition;
-use downbeat::model::plan::When;
+use downbeat::model::nodes::Level;
+use downbeat::model::plan::{TaskKind, When};
 use downbeat::model::run::{RunStatus, TaskPhase};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -149,9 +150,9 @@ fn stuck(world: &World, callers_done: bool) {
             .state
             .tasks
             .iter()
-            .zip(&truth.plan.tasks)
+            .zip(0..)
             .filter(|(t, _)| !t.phase.is_terminal())
-            .map(|(t, p)| format!("{}: {:?}", p.id, t.phase))
+            .map(|(t, n)| format!("{}: {:?}", truth.path(n), t.phase))
             .collect();
         let wake = world.memory.inspect(|i| i.wake(truth.partition, run)).unwrap();
         world.violation(format_args!(
@@ -238,12 +239,25 @@ async fn verdicts(world: &Arc<World>) {
             ));
         }
         conditions(world, truth);
+        if truth.state.signals.len() > 1 {
+            world.violation(format_args!("{id} keeps a signal that was sent twice with one id twice"));
+        }
         let ledger = world.ledger.lock();
-        for ((task, shown), plan) in truth.state.tasks.iter().zip(&view.tasks).zip(&truth.plan.tasks) {
+        if view.tasks.len() != truth.state.tasks.len() && view.tasks_cursor.is_none() {
+            world.violation(format_args!(
+                "{id} shows {} tasks of {}",
+                view.tasks.len(),
+                truth.state.tasks.len()
+            ));
+        }
+        for ((task, shown), n) in truth.state.tasks.iter().zip(&view.tasks).zip(0..) {
+            let path = truth.path(n);
+            if shown.task != path {
+                world.violation(format_args!("{id}/{path} is told as {}", shown.task));
+            }
             if shown.status != task.phase.name() {
                 world.violation(format_args!(
-                    "{id}/{} reads as {}, and is {}",
-                    plan.id,
+                    "{id}/{path} reads as {}, and is {}",
                     shown.status,
                     task.phase.name()
                 ));
@@ -255,14 +269,16 @@ async fn verdicts(world: &Arc<World>) {
                 downbeat::app::view::ValueView::Ref { .. } => continue,
             };
             if kept != told {
-                world.violation(format_args!(
-                    "{id}/{}: its output reads as {told:?}, and is {kept:?}",
-                    plan.id
-                ));
+                world.violation(format_args!("{id}/{path}: its output reads as {told:?}, and is {kept:?}"));
+            }
+            // Maps, loops, groups, waits and values are made of others; workers do the rest.
+            let worker = truth.state.type_of(&truth.plan, n).is_some();
+            if !worker || truth.state.level(&truth.plan, n) != Level::Body {
+                continue;
             }
             let by = task.accepted.map(|(_, nonce)| nonce);
             if !by.is_some_and(|nonce| ledger.completed(&nonce, &kept)) {
-                world.violation(format_args!("{id}/{}: nobody who held it said {kept:?}", plan.id));
+                world.violation(format_args!("{id}/{path}: nobody who held it said {kept:?}"));
             }
         }
         let failed = truth.state.error.is_some();
@@ -285,11 +301,13 @@ enum Counts {
 /// Whether each task ran or was skipped as its `when` says, told once more from how its needs ended.
 fn conditions(world: &World, truth: &Truth) {
     let ended_by_itself = matches!(truth.state.status, RunStatus::Completed | RunStatus::Failed);
-    if !ended_by_itself || truth.plan.fail_fast {
+    let finishes = truth.plan.tasks.iter().any(|t| matches!(t.kind, TaskKind::Finish { .. }));
+    if !ended_by_itself || truth.plan.fail_fast || finishes {
         return;
     }
+    let plan_of = |n: u32| &truth.plan.tasks[truth.state.plan_index(n) as usize];
     let counts = |n: u32| {
-        let (task, plan) = (&truth.state.tasks[n as usize], &truth.plan.tasks[n as usize]);
+        let (task, plan) = (&truth.state.tasks[n as usize], plan_of(n));
         match &task.phase {
             TaskPhase::Completed { .. } => Counts::Completed,
             TaskPhase::Skipped { counts_as_failed: true } => Counts::Failed,
@@ -298,8 +316,14 @@ fn conditions(world: &World, truth: &Truth) {
             _ => Counts::Failed,
         }
     };
-    for (task, plan) in truth.state.tasks.iter().zip(&truth.plan.tasks) {
-        let needs: Vec<Counts> = plan.needs.iter().map(|n| counts(*n)).collect();
+    for (n, task) in (0..).zip(&truth.state.tasks) {
+        // Of what was cancelled with its group nobody knows what would have become of it.
+        if !truth.state.is_in_body(n) || task.phase == TaskPhase::Cancelled {
+            continue;
+        }
+        let plan = plan_of(n);
+        let shift = n.wrapping_sub(truth.state.plan_index(n));
+        let needs: Vec<Counts> = plan.needs.iter().map(|n| counts(n.wrapping_add(shift))).collect();
         let failed = needs.contains(&Counts::Failed);
         let completed = needs.contains(&Counts::Completed);
         let runs = match plan.when {
@@ -312,7 +336,8 @@ fn conditions(world: &World, truth: &Truth) {
         let fits = if runs { !skipped || plan.condition.is_some() } else { skipped };
         if !fits {
             let phase = task.phase.name();
-            let what = format_args!("{}/{} is {phase} after {needs:?}", truth.state.id, plan.id).to_string();
+            let what =
+                format_args!("{}/{} is {phase} after {needs:?}", truth.state.id, truth.path(n)).to_string();
             world.violation(what);
         }
     }

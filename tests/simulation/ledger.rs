@@ -127,7 +127,7 @@ impl Ledger {
             // Deleted, or it never was since the tail was lost: anything may have been true.
             return;
         };
-        let task = truth.plan.index_of(token.path.as_str()).and_then(|i| truth.state.tasks.get(i as usize));
+        let task = truth.state.find(&truth.plan, &token.path).and_then(|i| truth.state.tasks.get(i as usize));
         let Some(task) = task else { return };
         let given = self.held.get(&token.nonce).map(|h| h.since);
         let intact = !truth.rolled && given.is_some_and(|g| lately.is_none_or(|r| r < g) && truth.since <= g);

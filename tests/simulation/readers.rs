@@ -248,7 +248,7 @@ async fn never_behind(world: &Arc<World>, rng: &mut Rng, event: &EventView) {
         event.kind,
         EventKind::TaskCompleted | EventKind::TaskFailed | EventKind::TaskSkipped | EventKind::TaskCancelled
     );
-    let open = matches!(task.status, "pending" | "queued" | "running" | "retrying");
+    let open = matches!(task.status, "pending" | "queued" | "running" | "retrying" | "waiting");
     let attempts = task.attempts.last().map_or(0, |a| a.number);
     if (ended && open) || attempts < event.attempt.unwrap_or_default() {
         world.violation(format_args!(

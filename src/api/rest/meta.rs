@@ -1,6 +1,6 @@
-//! Probes, the OpenAPI document and the pages that explain it.
+//! Probes, the schema of documents, the OpenAPI document and the pages that explain it.
 
-use super::extract::Segments;
+use super::extract::{Params, Segments};
 use super::view::{json, json_text};
 use crate::api::Doors;
 use crate::api::error::{Answer, Problem};
@@ -18,6 +18,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
     OpenApiRouter::new()
         .routes(routes!(livez))
         .routes(routes!(readyz))
+        .routes(routes!(schema))
         .routes(routes!(openapi))
         .routes(routes!(docs))
         .routes(routes!(error_page))
@@ -49,6 +50,24 @@ async fn livez() -> Response {
 async fn readyz(State(app): State<App>) -> Answer {
     app.ready().await?;
     Ok(json(StatusCode::OK, &ProbeJson { status: "ready" }))
+}
+
+/// Read the schema of documents
+///
+/// A JSON Schema (2020-12) of the documents that are registered here, for editors that complete and check.
+#[utoipa::path(
+    get,
+    path = "/v1/schema",
+    tag = "workflows", operation_id = "getSchema",
+    responses(
+        (status = 200, description = "JSON Schema", body = serde_json::Value, content_type = "application/schema+json"),
+        (status = "default", description = "An error", body = Problem<'static>, content_type = "application/problem+json"),
+    ),
+)]
+async fn schema(query: Params) -> Answer {
+    query.finish()?;
+    let headers = [(header::CONTENT_TYPE, "application/schema+json")];
+    Ok((headers, crate::model::document::json_schema()).into_response())
 }
 
 /// This description

@@ -56,7 +56,7 @@ pub(super) enum Step {
 const SETTLED: Span = Span::secs(20);
 
 /// Letters decided together at most.
-pub(super) const LETTERS: usize = 64;
+pub(super) const LETTERS: usize = 512;
 
 /// Sessions that hold attempts of a run.
 fn holders(known: &Known) -> Vec<SessionId> {

@@ -4,6 +4,7 @@
 //! ```text
 //! chain.rs   many runs of a chain of no-op tasks at once: throughput
 //! idle.rs    one such run at a time: latency
+//! fanout.rs  one run at a time over a list of items: what an item costs
 //! fleet.rs   the processes, what they cost, and what Redis says
 //! stats.rs   percentiles, the straightness of a curve, summary.json
 //! worker.rs  the no-op worker
@@ -16,6 +17,7 @@
 //! To add a scenario: its file with a `run`, a variant of [`Scenario`], its figures in [`stats::Summary`].
 
 mod chain;
+mod fanout;
 mod fleet;
 mod idle;
 mod stats;
@@ -40,8 +42,8 @@ pub(super) struct Args {
     /// How many runs
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Tasks per run
-    #[arg(long, value_name = "K", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    /// Tasks per run, or items
+    #[arg(long, value_name = "K", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     tasks: u32,
     /// "redis" for a private one with an append-only file, redis://host:port, or "embedded"
     #[arg(long, value_name = "URL", default_value = "redis")]
@@ -66,6 +68,8 @@ enum Scenario {
     Chain,
     /// One run at a time
     Idle,
+    /// One run at a time: a task, then one for each of so many items, then a join
+    Fanout,
 }
 
 pub(super) async fn run(args: Args) -> Outcome {
@@ -76,11 +80,16 @@ pub(super) async fn run(args: Args) -> Outcome {
     let mut fleet = Fleet::start(&args).await?;
     let caller = Caller::connect(&fleet.url).await.map_err(failure)?;
     let workflow = format!("bench-{}", fleet.nonce);
-    caller.register(document(&workflow, args.tasks)).await.map_err(failure)?;
+    let text = match args.scenario {
+        Scenario::Chain | Scenario::Idle => document(&workflow, args.tasks),
+        Scenario::Fanout => fanout::document(&workflow),
+    };
+    caller.register(text).await.map_err(failure)?;
     fleet.begin().await;
     let mut summary = match args.scenario {
         Scenario::Chain => chain::run(&args, &caller, &workflow, &fleet.nonce).await?,
         Scenario::Idle => idle::run(&args, &caller, &workflow, &fleet.nonce).await?,
+        Scenario::Fanout => fanout::run(&args, &caller, &workflow, &fleet.nonce).await?,
     };
     fleet.end(&args, &mut summary).await;
     summary.print();
@@ -128,10 +137,13 @@ mod tests {
 
     #[test]
     fn the_measured_workflow_is_valid_at_any_length() {
-        for tasks in [1, 2, 9, 1_000] {
+        for tasks in [1, 2, 9, 10_000] {
             let text = document("bench-x", tasks);
             let document = parse(text.as_bytes(), Format::Yaml).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
             assert_eq!(document.plan.tasks.len(), tasks as usize);
         }
+        let text = fanout::document("bench-x");
+        let document = parse(text.as_bytes(), Format::Yaml).unwrap_or_else(|f| panic!("{f:?}\n{text}"));
+        assert_eq!(document.plan.tasks.len(), 3);
     }
 }

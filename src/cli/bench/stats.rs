@@ -14,6 +14,9 @@ pub(super) struct Summary {
     pub(super) tasks_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runs_submitted_per_second: Option<f64>,
+    /// Median time of a run over its items, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) us_per_item: Option<f64>,
     /// Runs completed per second while runs were submitted, over the same afterwards.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rate_during_submit_over_after: Option<f64>,

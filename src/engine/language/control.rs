@@ -171,7 +171,7 @@ fn a_paused_run_starts_nothing_and_finishes_what_it_has() {
     assert_eq!(p.world.apply(&Command::Pause), Ok(Outcome::Accepted));
     assert_eq!(p.world.apply(&Command::Pause), Ok(Outcome::Repeated));
     assert_eq!((p.status(), p.world.queue.len()), (RunStatus::Paused, 0), "queues hold nothing of it");
-    let stale = p.stale_lease("b", 2);
+    let stale = Player::stale_lease("b", 2);
     assert_eq!(p.world.apply(&stale), refused(Refusal::Stale));
     let done = Command::Complete { attempt: a, output: Ok(Bytes::from_static(b"1")) };
     assert_eq!(p.world.apply(&done), Ok(Outcome::Accepted), "what was in flight finishes");
@@ -384,4 +384,18 @@ fn paths_lead_back_to_their_nodes() {
     for (i, path) in (0..).zip(&paths) {
         assert_eq!(run.find(&p.world.plan, &TaskPath::parse(path).unwrap()), Some(i), "{path}");
     }
+}
+
+#[test]
+fn iterations_are_undone_each_as_the_last_one_first() {
+    let mut p = Player::start(
+        "tasks:\n  l: { type: work, repeat: { max: 2 }, compensate: { type: undo, input: ['${{ loop.index }}', '${{ loop.previous }}', '${{ tasks.l.output }}'] } }\n  z: { needs: [l], fail: { code: x } }",
+        "{}",
+    );
+    p.play(|path, _| ok(&format!("{path:?}")));
+    let expected = [
+        ("l#1/compensate".into(), r#"[1,"l#0","l#1"]"#.into()),
+        ("l#0/compensate".into(), r#"[0,null,"l#0"]"#.into()),
+    ];
+    assert_eq!(p.done[2..], expected);
 }

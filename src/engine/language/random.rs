@@ -104,7 +104,7 @@ fn check(p: &Player) {
             };
             match waiting {
                 Waiting::Body { block, open: told, .. } => {
-                    assert_eq!(*told, open(nodes(*block)), "{}", p.path(i))
+                    assert_eq!(*told, open(nodes(*block)), "{}", p.path(i));
                 }
                 Waiting::Items { block, next, open: told, .. } => {
                     let all = nodes(*block);
@@ -142,7 +142,7 @@ fn check(p: &Player) {
     for (n, e) in run.log.iter().enumerate() {
         if e.kind.ends_run() {
             let next = run.log.get(n + 1).map(|e| e.kind);
-            assert!(next.is_none_or(|k| k == EventKind::RunRetried), "{:?} after the end", next);
+            assert!(next.is_none_or(|k| k == EventKind::RunRetried), "{next:?} after the end");
         }
         tries += u32::from(e.kind == EventKind::RunRetried);
     }

@@ -46,7 +46,7 @@ impl Compiler<'_, '_> {
         let condition = draft.condition.map(|node| self.template(node, &path("if"), Spot::Once(index)));
         let input = draft.input.map(|node| self.template(node, &path("input"), spot));
         let for_each = draft.for_each.as_ref().map(|each| ForEach {
-            items: self.template(each.items, &path("for_each"), Spot::Once(index)),
+            items: self.template(each.list, &path("for_each"), Spot::Once(index)),
             max_parallel: each.max_parallel,
             tolerate: each.tolerate,
         });

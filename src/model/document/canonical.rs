@@ -148,7 +148,7 @@ fn write_kind(out: &mut Object, does: &Does<'_>, model: &Model<'_>) {
 }
 
 fn write_items(out: &mut Object, items: &Items<'_>) {
-    out.node("for_each", Some(items.items));
+    out.node("for_each", Some(items.list));
     out.raw("max_parallel", items.max_parallel.map(|n| n.to_string()));
     match items.tolerate {
         Tolerate::Count(0) => {}

@@ -1,8 +1,14 @@
 //! The workflow document: YAML or JSON text to a validated [`Plan`], all faults in one answer.
 //!
 //! ```text
-//! text → load (json, yaml) → Node → read → graph → templates → Plan
-//!                                     └→ canonical JSON
+//! text → load (json, yaml) → Node → read ─→ tree ──→ graph ──→ build ──→ Plan
+//!                                    │   (task,   (needs,   (templates,
+//!                                    │   kind,    circles)  by names: what
+//!                                    │   policy)            each place sees)
+//!                                    └→ canonical JSON
+//! keys         every key of a document, and what it goes with
+//! schema.json  the same for editors, held against keys and parser by tests
+//! switch       what the engine does not run yet
 //! ```
 //!
 //! Invariants
@@ -10,10 +16,12 @@
 //! - Equal documents have equal canonical bytes: the order of keys, the format, comments, ways to write a duration
 //!   and defaults that are spelled out do not count; the order of tasks and the digits of numbers in data do.
 //!   The canonical text is itself a document with the same canonical text.
+//! - The canonical text of a document never changes, whatever constructs are added: stores hold it.
 //! - `null` is data in `input` and `output` and nowhere else: a key without a value is a fault.
+//! - Nothing costs more than the size of the text times a small number, but for the bits of who is upstream of whom.
 //!
-//! To add a key: take it from the list of what is not supported yet, read it in `task` (or `read`), write it in
-//! `canonical` if it differs from its default, and give it to the plan.
+//! To add a key: name it in `keys` and `schema.json`, read it in `task` (or `kind`, `policy`, `read`), write it in
+//! `canonical` if it differs from its default, give it to the plan in `build`, and put it into `tests/every.yaml`.
 
 mod build;
 mod canonical;
@@ -75,7 +83,6 @@ pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
 }
 
 /// As [`parse`], for what only looks at a document: takes what the engine does not run yet, too.
-#[cfg(test)]
 pub(crate) fn parse_any(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
     read_text(text, format, |_, _| {})
 }

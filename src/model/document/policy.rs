@@ -37,7 +37,7 @@ impl<'n> Length<'n> {
 /// `for_each` and what belongs to it.
 #[derive(Debug)]
 pub(super) struct Items<'n> {
-    pub(super) items: &'n Node,
+    pub(super) list: &'n Node,
     pub(super) max_parallel: Option<u32>,
     pub(super) tolerate: Tolerate,
 }
@@ -125,7 +125,7 @@ pub(super) fn for_each<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<I
         _ => faults.wrong(&path, node, wanted),
     }
     Some(Items {
-        items: node,
+        list: node,
         max_parallel: fields.integer("max_parallel", 1..=MAX_ITEMS, faults).map(|n| n as u32),
         tolerate: tolerate(fields, faults),
     })

@@ -54,16 +54,9 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     let graph = Graph::of(&tree, &hints, faults);
 
     let mut compiler = Compiler { tree: &tree, graph: &graph, hints: &hints, faults };
-    let tasks: Option<Vec<TaskPlan>> = (0..tree.drafts.len() as u32)
-        .map(|task| compiler.task(task))
-        // To the end, for its faults.
-        .fold(Some(Vec::with_capacity(tree.drafts.len())), |all, task| match (all, task) {
-            (Some(mut all), Some(task)) => {
-                all.push(task);
-                Some(all)
-            }
-            _ => None,
-        });
+    // All of them, for their faults.
+    let tasks: Vec<Option<TaskPlan>> =
+        (0..tree.drafts.len() as u32).map(|task| compiler.task(task)).collect();
     let output_node = fields.get("output");
     let output = output_node.map(|node| compiler.template(node, "output", Spot::Run));
     if !faults.0.is_empty() {
@@ -96,7 +89,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     let plan = Plan {
         name: name.clone(),
         description: description.map(str::to_owned),
-        tasks: tasks?,
+        tasks: tasks.into_iter().collect::<Option<_>>()?,
         body: tree.body.clone(),
         finally: tree.finally,
         output,
@@ -106,6 +99,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         tags,
         priority,
         retention,
+        index: crate::model::plan::Index::default(),
     };
     Some(Document { name, canonical: canonical.into(), plan })
 }

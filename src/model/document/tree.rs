@@ -77,13 +77,11 @@ impl<'n> Tree<'n> {
     fn go_down(&mut self, from: usize, faults: &mut Faults) {
         let mut at = from;
         while let Some(draft) = self.drafts.get(at) {
-            let (node, path, level) = match &draft.does {
-                Some(Does::Group { tasks, .. }) => (*tasks, join(&draft.path, "tasks"), draft.level + 1),
-                _ => {
-                    at += 1;
-                    continue;
-                }
+            let Some(Does::Group { tasks, .. }) = &draft.does else {
+                at += 1;
+                continue;
             };
+            let (node, path, level) = (*tasks, join(&draft.path, "tasks"), draft.level + 1);
             if level > MAX_LEVEL {
                 let message = format!(
                     "tasks are nested deeper than {MAX_LEVEL}; the run's own are on level 1, those of a group one deeper"
@@ -262,10 +260,10 @@ impl<'n> Tree<'n> {
 
     /// The body of a group.
     pub(super) fn body_of(&self, group: u32) -> Range<u32> {
-        match &self.drafts[group as usize].does {
-            Some(Does::Group { body, .. }) => body.clone(),
-            _ => 0..0,
+        if let Some(Does::Group { body, .. }) = &self.drafts[group as usize].does {
+            return body.clone();
         }
+        0..0
     }
 }
 

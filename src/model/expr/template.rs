@@ -58,6 +58,15 @@ impl Template {
         Self { pieces: builder.pieces, lookups: builder.lookups, roots }
     }
 
+    /// The value as JSON text with its expressions as they were written, for people.
+    pub fn source(&self) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Raw(raw) => String::from_utf8_lossy(raw).into_owned(),
+            Piece::Value { source, .. } | Piece::Text { source, .. } => format!("${{{{ {source} }}}}"),
+        };
+        self.pieces.iter().map(piece).collect()
+    }
+
     /// What it reads: each root once, in order.
     pub fn roots(&self) -> &[Root] {
         &self.roots

@@ -274,6 +274,47 @@ fn tasks_and_run_are_seen() {
 }
 
 #[test]
+fn items_and_iterations_are_seen_to_the_byte() {
+    /// Where everything is seen.
+    struct Inside;
+    impl Names for Inside {
+        fn task(&self, id: &str) -> Result<u32, String> {
+            Known.task(id)
+        }
+        fn place(&self) -> Place {
+            Place { item: true, repeat: true, ended: true, finally: true }
+        }
+    }
+    let compile = |source: &str| {
+        let mut faults = Vec::new();
+        let template = on_deep_stack(|| Template::compile(&text(source), "t", &Inside, &mut faults)).unwrap();
+        assert_eq!(faults, [], "{source}");
+        template
+    };
+    for (source, expected, root) in [
+        ("${{ item }}", r#"{"sku":"a-1","n":1.0}"#, Root::Item),
+        ("${{ item.n }}", "1.0", Root::Item),
+        ("${{ index }}", "3", Root::Index),
+        ("${{ index * 2 }}", "6", Root::Index),
+        ("${{ loop.index }}", "2", Root::LoopIndex),
+        ("${{ loop.output.done }}", "false", Root::LoopOutput),
+        ("${{ loop.previous[0] }}", "9007199254740993", Root::LoopPrevious),
+        ("n${{ loop.previous[0] }}", "\"n9007199254740993\"", Root::LoopPrevious),
+        ("${{ loop.previous.x | default(item.sku) == 'a-1' }}", "true", Root::Item),
+    ] {
+        let template = compile(source);
+        assert_eq!(template.roots()[0], root, "{source}");
+        assert_eq!(template.render(&World::default(), "here").unwrap(), expected, "{source}");
+    }
+    assert_eq!(compile("${{ item.a[0] }}").as_path().unwrap().1, ["a", "0"]);
+    assert_eq!(compile("${{ loop.previous }}").as_path(), Some((Root::LoopPrevious, &[][..])));
+    assert!(compile("${{ index }}").as_path().is_none() && compile("${{ run.status }}").as_path().is_none());
+    let error = compile("${{ item.price }}").render(&World::default(), "here").unwrap_err();
+    assert!(error.message.starts_with("here: item.price is missing"), "{error}");
+    assert_eq!(compile("a-${{ item.sku }}-$${{ x").source(), "\"a-${{ item.sku }}-${{ x\"");
+}
+
+#[test]
 fn roots_are_exactly_what_is_read() {
     let roots = |source: &str| compile(source).unwrap().roots().to_vec();
     assert_eq!(roots("plain"), []);

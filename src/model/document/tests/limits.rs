@@ -151,3 +151,27 @@ fn many_circles_behind_a_long_chain_are_told_in_time() {
     has(&found, "tasks.a0.needs:5004: the needs go in a circle: a0 → b0 → a0");
     has(&found, ":0: there are 1000 more faults");
 }
+
+#[test]
+fn names_that_are_missed_in_a_large_document_are_told_in_time() {
+    let tasks: String = (0..10_000)
+        .map(|i| format!("  task{i}: {{ type: a, input: '${{{{ tasks.taskk{i}.output }}}}' }}\n"))
+        .collect();
+    let found = faults(&format!("name: w\ntasks:\n{tasks}"));
+    assert_eq!(found.len(), 1_001);
+    assert!(found[0].contains("there is no task \"taskk0\" (did you mean 'task0'?)"), "{}", found[0]);
+}
+
+#[test]
+fn copies_of_a_group_are_paid_for_and_their_ids_clash() {
+    let text = "name: w\ntasks:\n  a: &g { tasks: { x: { type: t } } }\n  b: *g\n";
+    has(&faults(text), "tasks.b.tasks.x:3: the task id 'x' is taken by tasks.a.tasks.x");
+    let bomb: String = (1..12)
+        .map(|n| {
+            let copies: Vec<String> = (0..9).map(|k| format!("x{n}_{k}: *g{}", n - 1)).collect();
+            format!("  g{n}: &g{n} {{ tasks: {{ {} }} }}\n", copies.join(", "))
+        })
+        .collect();
+    let found = faults(&format!("name: w\ntasks:\n  g0: &g0 {{ type: t }}\n{bomb}"));
+    assert!(found.len() == 1 && found[0].contains("aliases included"), "{found:?}");
+}

@@ -5,6 +5,7 @@
 
 mod finally;
 mod groups;
+mod guide;
 mod items;
 mod kinds;
 mod limits;

@@ -40,9 +40,9 @@ pub(super) async fn run(
         };
         let began = Instant::now();
         caller.start(request).await.map_err(failure)?;
-        let mut ended = caller.run(&id, Duration::from_secs(60)).await.map_err(failure)?;
+        let mut ended = caller.run(&id, Duration::from_mins(1)).await.map_err(failure)?;
         while ended.status() == pb::RunStatus::Running && began.elapsed() < WAIT {
-            ended = caller.run(&id, Duration::from_secs(60)).await.map_err(failure)?;
+            ended = caller.run(&id, Duration::from_mins(1)).await.map_err(failure)?;
         }
         let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if ended.status() != pb::RunStatus::Completed || ended.output != list {

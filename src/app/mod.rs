@@ -5,6 +5,7 @@
 //! workflows, runs, bulk, claims   use cases    sessions   worker streams
 //! lane/                     the commit path    feeder     queue → worker
 //! cursor                    pages of lists
+//! rehearse                  runs against answers given beforehand, without a store
 //! ticker                    what is due        hub, feeds, render   events and views
 //! ```
 //!
@@ -23,6 +24,7 @@ mod lane;
 mod options;
 mod plans;
 mod queues;
+pub(crate) mod rehearse;
 mod render;
 mod runs;
 mod sessions;

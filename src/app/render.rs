@@ -45,7 +45,7 @@ fn field_of(payload: &Payload) -> Option<&Field> {
 }
 
 /// Payload bytes at hand, by field.
-type AtHand = BTreeMap<Field, Bytes>;
+pub(super) type AtHand = BTreeMap<Field, Bytes>;
 
 /// The fields that these payloads stand in.
 fn fields_of<'a>(payloads: impl Iterator<Item = &'a Payload>) -> BTreeSet<Field> {
@@ -67,7 +67,7 @@ async fn fetch(
 }
 
 /// The JSON text of a payload.
-fn text_of(payload: &Payload, at_hand: &AtHand) -> Bytes {
+pub(super) fn text_of(payload: &Payload, at_hand: &AtHand) -> Bytes {
     let null = Bytes::from_static(b"null");
     match payload {
         Payload::Null => null,

@@ -6,7 +6,7 @@
 //! register start get list watch health     REST and SSE, by http.rs
 //! cancel pause resume signal retry         control.rs: one run, and how it stands then
 //! skip complete fail rerun                 … and one of its tasks
-//! validate graph schema                    documents, without a server
+//! validate test graph schema               documents, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -43,6 +43,7 @@ mod signal;
 mod skip;
 mod sse;
 mod start;
+mod test;
 mod validate;
 mod watch;
 mod worker;
@@ -122,6 +123,8 @@ enum Command {
     Register(register::Args),
     /// Checks workflow documents without a server
     Validate(validate::Args),
+    /// Plays workflows against answers given in a file, without a server
+    Test(test::Args),
     /// Draws a workflow document, as Mermaid or SVG, without a server
     Graph(graph::Args),
     /// Prints the JSON Schema of workflow documents, for editors
@@ -171,6 +174,7 @@ impl Command {
             Self::Worker(args) => worker::run(args).await,
             Self::Register(args) => register::run(args).await,
             Self::Validate(args) => validate::run(args),
+            Self::Test(args) => test::run(args),
             Self::Graph(args) => graph::run(args),
             Self::Schema(args) => {
                 schema::run(&args);

@@ -17,7 +17,7 @@ pub mod expr;
 pub mod ids;
 pub mod instant;
 pub mod json;
-mod nearest;
+pub(crate) mod nearest;
 pub mod nodes;
 pub mod payload;
 pub mod plan;

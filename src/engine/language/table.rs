@@ -47,6 +47,35 @@ fn every_row_of_the_table_holds() {
     assert_eq!(rows, 108);
 }
 
+#[test]
+fn the_guide_prints_the_same_table() {
+    let page = include_str!("../../../docs/guide/when.md");
+    let mut rows = 0;
+    for line in page.lines() {
+        let cells: Vec<&str> =
+            line.trim_matches('|').split('|').map(|c| c.trim().trim_matches('`')).collect();
+        let [outcomes, on_error, success, failure, always, run] = cells[..] else { continue };
+        let outcomes: Vec<&str> = match outcomes {
+            "completed" => vec!["completed"],
+            "failed, timed out, cancelled" => vec!["failed", "timed_out", "cancelled"],
+            "skipped, neutral" => vec!["skipped"],
+            "skipped behind a failure" => vec!["skipped_failed"],
+            _ => continue,
+        };
+        let on_errors = if on_error == "either" { vec!["fail", "continue"] } else { vec![on_error] };
+        for outcome in outcomes {
+            for on_error in &on_errors {
+                for (when, says) in [("success", success), ("failure", failure), ("always", always)] {
+                    let task = if says == "runs" { "completed" } else { "skipped" };
+                    assert_eq!(row(outcome, on_error, when, "true"), (task, run), "{line}");
+                    rows += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(rows, 36);
+}
+
 /// The need is called `n`, the task `t`. What a child's cancel would be stands for `cancelled`: a group that is
 /// ended from outside.
 fn played(outcome: &str, on_error: &str, when: &str, condition: &str) -> (&'static str, &'static str) {

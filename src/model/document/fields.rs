@@ -9,15 +9,15 @@ use crate::model::time::Span;
 
 /// Faults found so far.
 #[derive(Debug, Default)]
-pub(super) struct Faults(pub(super) Vec<Fault>);
+pub(crate) struct Faults(pub(crate) Vec<Fault>);
 
 impl Faults {
-    pub(super) fn add(&mut self, path: &str, line: Option<u32>, message: impl Into<String>) {
+    pub(crate) fn add(&mut self, path: &str, line: Option<u32>, message: impl Into<String>) {
         self.0.push(Fault { path: path.to_owned(), line, message: message.into() });
     }
 
     /// The value is of the wrong type.
-    pub(super) fn wrong(&mut self, path: &str, node: &Node, wanted: &str) {
+    pub(crate) fn wrong(&mut self, path: &str, node: &Node, wanted: &str) {
         let hint = match (&node.kind, wanted.contains("number")) {
             (Kind::String(text), true) if text.parse::<f64>().is_ok() => "; write it without quotes",
             (Kind::Number(_) | Kind::Bool(_), false) if wanted.starts_with("text") => "; put it in quotes",
@@ -30,14 +30,14 @@ impl Faults {
 
 /// The keys of one map, in the order of the text. Of a key that comes twice (told elsewhere) the first counts.
 #[derive(Debug)]
-pub(super) struct Fields<'n> {
+pub(crate) struct Fields<'n> {
     path: String,
     entries: &'n [Entry],
 }
 
 impl<'n> Fields<'n> {
     /// The keys of `node`, which must be a map with no keys but `known`. `later` are keys that will be known one day.
-    pub(super) fn of(
+    pub(crate) fn of(
         node: &'n Node,
         path: &str,
         known: &[&'static str],
@@ -64,20 +64,20 @@ impl<'n> Fields<'n> {
         Some(Self { path: path.to_owned(), entries })
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+    pub(crate) fn get(&self, key: &str) -> Option<&'n Node> {
         self.entries.iter().find(|e| e.key == key).map(|e| &e.value)
     }
 
-    pub(super) fn path(&self, key: &str) -> String {
+    pub(crate) fn path(&self, key: &str) -> String {
         join(&self.path, key)
     }
 
     /// Text without expressions.
-    pub(super) fn text(&self, key: &str, faults: &mut Faults) -> Option<&'n str> {
+    pub(crate) fn text(&self, key: &str, faults: &mut Faults) -> Option<&'n str> {
         text(self.get(key)?, &self.path(key), faults)
     }
 
-    pub(super) fn boolean(&self, key: &str, faults: &mut Faults) -> Option<bool> {
+    pub(crate) fn boolean(&self, key: &str, faults: &mut Faults) -> Option<bool> {
         let node = self.get(key)?;
         if let Kind::Bool(b) = &node.kind {
             Some(*b)
@@ -88,7 +88,7 @@ impl<'n> Fields<'n> {
     }
 
     /// A whole number in `range`.
-    pub(super) fn integer(
+    pub(crate) fn integer(
         &self,
         key: &str,
         range: std::ops::RangeInclusive<i64>,
@@ -110,7 +110,7 @@ impl<'n> Fields<'n> {
     }
 
     /// A number in `range`.
-    pub(super) fn number(
+    pub(crate) fn number(
         &self,
         key: &str,
         range: std::ops::RangeInclusive<f64>,
@@ -134,12 +134,12 @@ impl<'n> Fields<'n> {
         }
     }
 
-    pub(super) fn duration(&self, key: &str, faults: &mut Faults) -> Option<Span> {
+    pub(crate) fn duration(&self, key: &str, faults: &mut Faults) -> Option<Span> {
         duration_of(self.get(key)?, &self.path(key), faults)
     }
 
     /// A duration that is not zero.
-    pub(super) fn limit(&self, key: &str, faults: &mut Faults) -> Option<Span> {
+    pub(crate) fn limit(&self, key: &str, faults: &mut Faults) -> Option<Span> {
         let node = self.get(key)?;
         let path = self.path(key);
         let span = duration_of(node, &path, faults)?;
@@ -147,7 +147,7 @@ impl<'n> Fields<'n> {
     }
 
     /// A list of text, with the node of each.
-    pub(super) fn texts(&self, key: &str, faults: &mut Faults) -> Vec<(&'n str, &'n Node)> {
+    pub(crate) fn texts(&self, key: &str, faults: &mut Faults) -> Vec<(&'n str, &'n Node)> {
         let Some(node) = self.get(key) else { return Vec::new() };
         let path = self.path(key);
         match &node.kind {
@@ -170,7 +170,7 @@ impl<'n> Fields<'n> {
 }
 
 /// Text without expressions.
-pub(super) fn text<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<&'n str> {
+pub(crate) fn text<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<&'n str> {
     match &node.kind {
         Kind::String(text) if has_expression(text) => {
             faults.add(path, node.at(), "an expression may not stand here");
@@ -185,7 +185,7 @@ pub(super) fn text<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Optio
 }
 
 /// A duration such as `1h30m`.
-pub(super) fn duration_of(node: &Node, path: &str, faults: &mut Faults) -> Option<Span> {
+pub(crate) fn duration_of(node: &Node, path: &str, faults: &mut Faults) -> Option<Span> {
     if let Kind::Number(token) = &node.kind {
         let message =
             format!("must be a duration, but is the number {token}; say the unit, such as 30s or 1h30m");
@@ -206,7 +206,7 @@ pub(super) fn duration_of(node: &Node, path: &str, faults: &mut Faults) -> Optio
 }
 
 /// `span` unless it is zero.
-pub(super) fn positive(span: Span, node: &Node, path: &str, faults: &mut Faults) -> Option<Span> {
+pub(crate) fn positive(span: Span, node: &Node, path: &str, faults: &mut Faults) -> Option<Span> {
     if span == Span(0) {
         faults.add(path, node.at(), "must be longer than 0; leave it out for no limit");
         return None;

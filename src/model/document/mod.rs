@@ -41,13 +41,16 @@ pub(crate) mod tests;
 mod tree;
 mod yaml;
 
-pub(crate) use node::{Kind, Node, join, sorted};
+pub(crate) use fields::{Faults, Fields, text};
+pub(crate) use load::load as tree;
+pub(crate) use node::{Kind, Node, duplicate_keys, join, shown, sorted};
 
 use super::error::Fault;
 use super::expr::on_deep_stack;
 use super::ids::WorkflowName;
 use super::plan::Plan;
 use bytes::Bytes;
+use std::borrow::Cow;
 
 /// Most faults told at once.
 const MAX_FAULTS: usize = 1_000;
@@ -84,13 +87,25 @@ pub(crate) fn parse_any(text: &[u8], format: Format) -> Result<Document, Vec<Fau
     read_text(text, format, |_, _| {})
 }
 
+/// As [`parse`], of a document that stands inside another text.
+pub(crate) fn parse_tree(root: &Node) -> Result<Document, Vec<Fault>> {
+    read_tree(|| Ok(Cow::Borrowed(root)), switch::refuse)
+}
+
 fn read_text(
     text: &[u8],
     format: Format,
     refuse: fn(&Node, &mut Vec<Fault>),
 ) -> Result<Document, Vec<Fault>> {
+    read_tree(|| load::load(text, format).map(Cow::Owned), refuse)
+}
+
+fn read_tree<'n>(
+    root: impl FnOnce() -> Result<Cow<'n, Node>, Fault> + Send,
+    refuse: fn(&Node, &mut Vec<Fault>),
+) -> Result<Document, Vec<Fault>> {
     let result = on_deep_stack(|| {
-        let root = load::load(text, format).map_err(|fault| vec![fault])?;
+        let root = root().map_err(|fault| vec![fault])?;
         let read = read::document(&root);
         let mut faults = Vec::new();
         refuse(&root, &mut faults);

@@ -88,7 +88,7 @@ pub(crate) fn refusal(refusal: &Refusal, id: &RunId) -> AppError {
         Refusal::Unknown => return unknown_token(),
         Refusal::Ended(_) | Refusal::Ending(_) => ErrorCode::RunEnded,
         Refusal::NothingToRetry => ErrorCode::NothingToRetry,
-        Refusal::TaskEnded(_) | Refusal::TaskRunning => ErrorCode::TaskNotOpen,
+        Refusal::TaskEnded(_) | Refusal::TaskRunning | Refusal::IterationPassed => ErrorCode::TaskNotOpen,
         Refusal::NoTask => ErrorCode::TaskNotFound,
         Refusal::TooManySignals(_) => ErrorCode::TooLarge,
         Refusal::NotEnded(_) => ErrorCode::RunNotEnded,

@@ -41,7 +41,10 @@ impl Step<'_> {
         state.output = Payload::Null;
         state.deadline = plan.timeout.map(|t| now.plus(t));
         state.open_tasks = 0;
-        state.undo.retain(|u| !resets.iter().any(|(n, r)| *r == Reset::Whole && *n == u.node));
+        let whole: Vec<u32> = resets.iter().filter(|(_, r)| **r == Reset::Whole).map(|(n, _)| *n).collect();
+        let mut undo = std::mem::take(&mut state.undo);
+        undo.retain(|u| !whole.iter().any(|n| state.is_within(u.node, *n)));
+        state.undo = undo;
         if let Some(deadline) = state.deadline {
             self.want(deadline);
         }
@@ -80,6 +83,11 @@ impl Step<'_> {
     fn mark(&self, node: u32, from: Option<u32>, resets: &mut Resets) -> Option<Reset> {
         if from == Some(node) {
             return Some(Reset::Whole);
+        }
+        // From a task that is named, what had been forgiven elsewhere stays.
+        let forgiven = self.counts_of(node) == (false, true) && !self.task(node).undone;
+        if from.is_some_and(|from| forgiven && !self.work.state.is_within(from, node)) {
+            return None;
         }
         let task = self.task(node);
         let completed = match task.phase {
@@ -220,6 +228,7 @@ impl Step<'_> {
                     index,
                     due: None,
                     previous: before.unwrap_or_default(),
+                    undoing: None,
                 };
                 let iteration = nodes.start;
                 match resets.get(&iteration) {

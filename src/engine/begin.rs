@@ -315,7 +315,7 @@ impl Step<'_> {
             Ok(block) => block,
             Err(words) => return self.fail_task(i, &words, cascade),
         };
-        let waiting = Waiting::Iterations { block, index, due: None, previous };
+        let waiting = Waiting::Iterations { block, index, due: None, previous, undoing: None };
         if index == 0 {
             self.wait(i, waiting);
         } else {

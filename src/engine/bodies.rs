@@ -246,14 +246,14 @@ impl Step<'_> {
             // By hand.
             TaskPhase::Skipped { .. } => Payload::Null,
             TaskPhase::Failed { failure } => {
-                let failure = *failure;
-                return self.end_task(i, End::Failed { failure }, cascade);
+                let end = End::Failed { failure: *failure };
+                return self.end_loop(i, end, cascade);
             }
             TaskPhase::TimedOut { failure } => {
-                let failure = *failure;
-                return self.end_task(i, End::TimedOut { failure }, cascade);
+                let end = End::TimedOut { failure: *failure };
+                return self.end_loop(i, end, cascade);
             }
-            TaskPhase::Cancelled => return self.end_task(i, End::Cancelled, cascade),
+            TaskPhase::Cancelled => return self.end_loop(i, End::Cancelled, cascade),
             TaskPhase::Pending { .. }
             | TaskPhase::Queued { .. }
             | TaskPhase::Running { .. }
@@ -306,6 +306,22 @@ impl Step<'_> {
         self.begin_iteration(i, index + 1, output, cascade);
     }
 
+    /// A loop has failed: the iterations that completed are undone, the last one first, then it ends.
+    fn end_loop(&mut self, i: u32, end: End, cascade: &mut Cascade) {
+        let TaskPhase::Waiting(Waiting::Iterations { undoing, .. }) = &self.task(i).phase else { return };
+        if undoing.is_some_and(|n| !self.task(n).phase.is_terminal()) {
+            return;
+        }
+        match self.undo_next(Some(i), cascade) {
+            Some(compensation) => {
+                if let TaskPhase::Waiting(Waiting::Iterations { undoing, .. }) = &mut self.task_mut(i).phase {
+                    *undoing = Some(compensation);
+                }
+            }
+            None => self.end_task(i, end, cascade),
+        }
+    }
+
     /// Ends everything that is open inside a node, which is about to end itself; nobody is told.
     pub(super) fn cancel_within(&mut self, above: u32) {
         if !matches!(self.task(above).phase, TaskPhase::Waiting(_)) {
@@ -323,16 +339,28 @@ impl Step<'_> {
 
     /// The time of a node that waits for those inside it has passed: they are cancelled, the node fails.
     pub(super) fn time_out(&mut self, i: u32, words: &Words, cascade: &mut Cascade) {
+        self.fail_scope(i, words, |failure| End::TimedOut { failure }, cascade);
+    }
+
+    /// Fails a node from outside: what is open inside it is cancelled, and what completed in it undone if it is a
+    /// group. `end` is how it ends if it is none.
+    pub(super) fn fail_scope(
+        &mut self,
+        i: u32,
+        words: &Words,
+        end: impl FnOnce(u32) -> End,
+        cascade: &mut Cascade,
+    ) {
         self.cancel_within(i);
         let failure = self.add_failure(words, Some(i));
         match &mut self.task_mut(i).phase {
             TaskPhase::Waiting(Waiting::Body { open, error, undoing, .. }) => {
-                // What completed in it is undone first; that has no time of its own.
+                // Undoing has no time of its own.
                 (*open, *error, *undoing) = (0, Some(failure), None);
                 self.task_mut(i).first_queued_at = None;
                 cascade.advance(i);
             }
-            _ => self.end_task(i, End::TimedOut { failure }, cascade),
+            _ => self.end_task(i, end(failure), cascade),
         }
     }
 

@@ -72,7 +72,6 @@ impl Step<'_> {
             self.work.state.ending = Some(Ending { status, stage: EndStage::Undoing(node), undoes });
             return;
         }
-        self.work.state.undo.clear();
         if let Some(finally) = self.plan.finally
             && let Ok(block) = self.lay_out(None, BlockKind::Finally, finally, 1)
         {
@@ -114,7 +113,6 @@ impl Step<'_> {
         let state = &mut self.work.state;
         state.output = output;
         state.error = None;
-        state.undo.clear();
         self.go_on(RunStatus::Completed, false, cascade);
     }
 

@@ -240,8 +240,9 @@ impl Step<'_> {
     /// The group that waits for this compensation; none: the run does.
     fn undoer(&self, compensation: u32, mut owner: u32) -> Option<u32> {
         loop {
-            if let TaskPhase::Waiting(Waiting::Body { undoing, .. }) = self.task(owner).phase
-                && undoing == Some(compensation)
+            if let TaskPhase::Waiting(Waiting::Body { undoing, .. } | Waiting::Iterations { undoing, .. }) =
+                &self.task(owner).phase
+                && *undoing == Some(compensation)
             {
                 return Some(owner);
             }

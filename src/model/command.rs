@@ -249,6 +249,9 @@ pub enum Refusal {
     /// `Skip` of a task that a worker has.
     #[error("the task is running; complete, fail or cancel it instead")]
     TaskRunning,
+    /// `Rerun` of an iteration that others have followed.
+    #[error("other iterations have followed this one; begin again from the last one, or from the loop")]
+    IterationPassed,
     /// A path that names no task of the run, or none that was laid out yet.
     #[error("the run has no such task, or it is not laid out yet")]
     NoTask,

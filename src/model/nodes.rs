@@ -121,6 +121,23 @@ impl RunState {
         true
     }
 
+    /// Whether a node is an iteration, or stands in one, that another has followed.
+    pub fn is_followed(&self, mut node: u32) -> bool {
+        while let Some(block) = self.block_of(node) {
+            let number = self.tasks.get(node as usize).map_or(0, |t| t.block);
+            let iteration = |k| matches!(k, BlockKind::Iteration(_));
+            let last = self.last_block(block.owner, iteration).map(|(n, _)| n);
+            if iteration(block.kind) && last != Some(number) {
+                return true;
+            }
+            match block.owner {
+                Some(owner) => node = owner,
+                None => return false,
+            }
+        }
+        false
+    }
+
     /// Whether a node stands below another, or is it.
     pub fn is_within(&self, mut node: u32, above: u32) -> bool {
         loop {

@@ -117,7 +117,8 @@ pub struct RunState {
     pub tasks: Vec<TaskState>,
     /// What was laid out while the run went on: bodies of groups, items, iterations, compensations, `finally`.
     pub blocks: Vec<Block>,
-    /// What has to be undone if its scope fails, in order of completion.
+    /// What has to be undone if its scope fails, in order of completion. It outlives the end of the run, for another
+    /// try.
     pub undo: Vec<Undo>,
     /// Set once the outcome is certain and compensations or `finally` go on.
     pub ending: Option<Ending>,
@@ -387,6 +388,8 @@ pub enum Waiting {
         due: Option<Timestamp>,
         /// What the iteration before it came to.
         previous: Payload,
+        /// The loop has failed, and this compensation is under way.
+        undoing: Option<u32>,
     },
 }
 

@@ -38,7 +38,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, path: &TaskPath, action: &Action) -> Resu
         Action::Fail(failure) => {
             let code = if failure.code.is_empty() { "failed" } else { &failure.code };
             let words = Words::clipped(code, &failure.message);
-            step.fail_task(i, &words, &mut cascade);
+            step.fail_scope(i, &words, |failure| End::Failed { failure }, &mut cascade);
         }
     }
     step.settle(cascade)?;

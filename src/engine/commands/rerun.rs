@@ -20,7 +20,11 @@ pub(super) fn apply(txn: &mut Txn<'_>, from: Option<(&TaskPath, Option<&Bytes>)>
         Some((path, _)) => {
             // What comes after the verdict is done again anyway, and cannot be begun from.
             let node = state.find(txn.plan, path).ok_or(Refusal::NoTask)?;
-            Some(node).filter(|n| state.is_in_bodies(*n)).ok_or(Refusal::NoTask)?.into()
+            let node = Some(node).filter(|n| state.is_in_bodies(*n)).ok_or(Refusal::NoTask)?;
+            if state.is_followed(node) {
+                return Err(Refusal::IterationPassed.into());
+            }
+            Some(node)
         }
         None => None,
     };

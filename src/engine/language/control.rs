@@ -403,3 +403,80 @@ fn iterations_are_undone_each_as_the_last_one_first() {
     ];
     assert_eq!(p.done[2..], expected);
 }
+
+fn paths(p: &Player) -> Vec<&str> {
+    p.done.iter().map(|(path, _)| path.as_str()).collect()
+}
+
+#[test]
+fn what_completed_in_an_earlier_try_is_undone_when_a_later_one_fails() {
+    let text = "tasks:\n  a: { type: work, compensate: { type: undo } }\n  b: { needs: [a], type: work, retry: { max_attempts: 1 } }";
+    let rerun = Command::Rerun { path: TaskPath::parse("b").unwrap(), input: None };
+    let mut p = Player::start(text, "{}");
+    p.play_all("1");
+    assert_eq!(p.world.apply(&rerun), Ok(Outcome::Accepted));
+    p.play(|path, _| if path == "b" { bad("x") } else { ok("1") });
+    assert_eq!(paths(&p), ["a", "b", "b", "a/compensate"]);
+
+    let mut p = Player::start(text, "{}");
+    p.work("a", ok("1"));
+    assert_eq!(p.world.apply(&Command::Cancel { compensate: false, force: false }), Ok(Outcome::Accepted));
+    assert_eq!(p.world.apply(&Command::Retry), Ok(Outcome::Accepted));
+    p.play(|path, _| if path == "b" { bad("x") } else { ok("1") });
+    assert_eq!(paths(&p), ["a", "b", "a/compensate"]);
+}
+
+#[test]
+fn an_iteration_that_others_have_followed_is_not_begun_from() {
+    let mut p = Player::start("tasks: { l: { repeat: { max: 3 }, type: work } }", "{}");
+    p.play_all("1");
+    let rerun = |path: &str| Command::Rerun { path: TaskPath::parse(path).unwrap(), input: None };
+    assert_eq!(p.world.apply(&rerun("l#1")), refused(Refusal::IterationPassed));
+    assert_eq!(p.world.run().try_number, 1);
+    assert_eq!(p.world.apply(&rerun("l#2")), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!(p.world.apply(&rerun("l")), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!(paths(&p), ["l#0", "l#1", "l#2", "l#2", "l#0", "l#1", "l#2"]);
+}
+
+#[test]
+fn a_group_that_fails_by_hand_is_undone() {
+    let mut p = Player::start(
+        "tasks:\n  g: { on_error: continue, tasks: { x: { type: work, compensate: { type: undo } }, y: { needs: [x], type: work } } }\n  z: { needs: [g], type: work }",
+        "{}",
+    );
+    p.work("g/x", ok("1"));
+    p.lease("g/y");
+    let fail = Action::Fail(ReportedFailure { code: "hand".into(), ..ReportedFailure::default() });
+    let act = Command::Act { path: TaskPath::parse("g").unwrap(), action: fail };
+    assert_eq!(p.world.apply(&act), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!(paths(&p), ["g/x", "g/y", "g/x/compensate", "z"]);
+    assert_eq!((p.at("g"), p.at("g/y"), p.status()), ("failed", "cancelled", RunStatus::Completed));
+}
+
+#[test]
+fn a_failed_loop_undoes_the_iterations_that_completed() {
+    let mut p = Player::start(
+        "tasks:\n  g: { on_error: continue, repeat: { max: 3 }, tasks: { x: { type: work, compensate: { type: undo } }, y: { needs: [x], type: work, retry: { max_attempts: 1 } } } }",
+        "{}",
+    );
+    p.play(|path, _| if path == "g#1/y" { bad("x") } else { ok("1") });
+    let undone: Vec<_> = paths(&p).into_iter().filter(|path| path.ends_with("compensate")).collect();
+    assert_eq!(undone, ["g#1/x/compensate", "g#0/x/compensate"]);
+    assert_eq!((p.at("g"), p.status()), ("failed", RunStatus::Completed));
+}
+
+#[test]
+fn a_rerun_leaves_what_was_forgiven_elsewhere() {
+    let mut p = Player::start(
+        "tasks:\n  a: { type: work, on_error: continue, retry: { max_attempts: 1 } }\n  m: { needs: [a], type: work }",
+        "{}",
+    );
+    p.play(|path, _| if path == "a" { bad("x") } else { ok("1") });
+    let rerun = Command::Rerun { path: TaskPath::parse("m").unwrap(), input: None };
+    assert_eq!(p.world.apply(&rerun), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!((paths(&p), p.status()), (vec!["a", "m", "m"], RunStatus::Completed));
+}

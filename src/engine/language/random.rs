@@ -261,6 +261,7 @@ proptest! {
             let state = p.world.run();
             let kept: Vec<u32> = p.world.plan.body.clone()
                 .filter(|n| matches!(&state.tasks[*n as usize], t if matches!(t.phase, TaskPhase::Completed { .. }) && !t.undone))
+                .filter(|n| state.level(&p.world.plan, *n) == crate::model::nodes::Level::Body)
                 .filter(|n| p.world.plan.tasks[*n as usize].needs.is_empty())
                 .filter(|n| !matches!(p.world.plan.tasks[*n as usize].kind, crate::model::plan::TaskKind::Group(_)))
                 .collect();

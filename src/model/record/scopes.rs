@@ -188,7 +188,7 @@ pub(super) fn put_waiting(out: &mut Vec<u8>, waiting: &Waiting, zero: Timestamp)
             }
             put_option(out, *error);
         }
-        Waiting::Iterations { block, index, due, previous } => {
+        Waiting::Iterations { block, index, due, previous, undoing } => {
             out.push(wait::ITERATIONS);
             put_u32(out, *block);
             put_u32(out, *index);
@@ -197,6 +197,7 @@ pub(super) fn put_waiting(out: &mut Vec<u8>, waiting: &Waiting, zero: Timestamp)
                 put_i64(out, due.0.wrapping_sub(zero.0));
             }
             put_payload(out, previous);
+            put_option(out, *undoing);
         }
     }
 }
@@ -222,7 +223,7 @@ pub(super) fn waiting(r: &mut Reader<'_>, zero: Timestamp) -> Result<Waiting> {
                 1 => Some(instant(r, zero)?),
                 other => return Err(bad(format!("{other} is no flag"))),
             };
-            Waiting::Iterations { block, index, due, previous: payload(r)? }
+            Waiting::Iterations { block, index, due, previous: payload(r)?, undoing: option(r)? }
         }
         other => return Err(bad(format!("a wait of kind {other} is not known"))),
     })

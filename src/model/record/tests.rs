@@ -259,8 +259,15 @@ fn waits() -> impl Strategy<Value = Waiting> {
         (counts(), counts(), counts(), counts(), option()).prop_map(|(block, next, open, failed, error)| {
             Waiting::Items { block, next, open, failed, error }
         }),
-        (counts(), counts(), prop::option::of(instants()), payloads())
-            .prop_map(|(block, index, due, previous)| Waiting::Iterations { block, index, due, previous }),
+        (counts(), counts(), prop::option::of(instants()), payloads(), option()).prop_map(
+            |(block, index, due, previous, undoing)| Waiting::Iterations {
+                block,
+                index,
+                due,
+                previous,
+                undoing
+            }
+        ),
     ]
 }
 

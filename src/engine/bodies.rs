@@ -77,6 +77,9 @@ impl Step<'_> {
             let end = if timed_out { End::TimedOut { failure } } else { End::Failed { failure } };
             return self.end_task(i, end, cascade);
         }
+        if self.is_stopping(i) {
+            return self.end_task(i, End::Cancelled, cascade);
+        }
         let plan = self.plan;
         let template = match &plan.tasks[self.work.state.plan_index(i) as usize].kind {
             TaskKind::Group(group) => group.output.as_ref(),
@@ -178,7 +181,8 @@ impl Step<'_> {
             return;
         };
         let (mut next, mut open, failed, error) = (*next, *open, *failed, *error);
-        if failed > tolerated {
+        let stopping = self.is_stopping(i);
+        if failed > tolerated || stopping {
             // No further item starts.
             for node in nodes.clone() {
                 if matches!(self.task(node).phase, TaskPhase::Pending { .. }) {
@@ -202,6 +206,9 @@ impl Step<'_> {
         }
         if open > 0 || next < len {
             return;
+        }
+        if stopping && failed <= tolerated {
+            return self.end_task(i, End::Cancelled, cascade);
         }
         if failed > tolerated {
             let failure = error.unwrap_or_else(|| {
@@ -284,6 +291,9 @@ impl Step<'_> {
             if !more {
                 return self.complete_task(i, output, cascade);
             }
+            if self.is_stopping(i) {
+                return self.end_task(i, End::Cancelled, cascade);
+            }
             if last {
                 let message = format!(
                     "tasks.{}.repeat.while still holds after {} iterations",
@@ -324,14 +334,7 @@ impl Step<'_> {
 
     /// Ends everything that is open inside a node, which is about to end itself; nobody is told.
     pub(super) fn cancel_within(&mut self, above: u32) {
-        if !matches!(self.task(above).phase, TaskPhase::Waiting(_)) {
-            return;
-        }
-        let state = &self.work.state;
-        let open: Vec<u32> = (self.plan.body.end..state.tasks.len() as u32)
-            .filter(|n| *n != above && !self.task(*n).phase.is_terminal() && state.is_within(*n, above))
-            .collect();
-        for node in open {
+        for node in self.open_within(above) {
             self.revoke(node);
             self.close(node, End::Cancelled, EventKind::TaskCancelled, None);
         }

@@ -163,7 +163,8 @@ impl Step<'_> {
         // `on_error` is of the task, not of its items and iterations.
         let counts = end.counts(!inner && self.plan_of(i).continue_on_error);
         self.close(i, end, kind, error);
-        if counts == Counts::Failed && kind == EventKind::TaskCancelled && !self.has_failed_around(block) {
+        let by_itself = kind == EventKind::TaskCancelled && !self.has_failed_around(block);
+        if counts == Counts::Failed && by_itself && !self.is_stopping(i) {
             let words = Words::new("task_cancelled", "the task was cancelled");
             error = Some(self.add_failure(&words, Some(i)));
         }
@@ -346,6 +347,9 @@ impl Step<'_> {
             }
             Judgement::Run => {}
         }
+        if self.is_stopping(i) {
+            return self.end_task(i, End::Skipped { counts_as_failed: true }, cascade);
+        }
         if self.work.state.status == RunStatus::Paused {
             return; // Looked at again when the run goes on.
         }
@@ -385,6 +389,10 @@ impl Step<'_> {
             if spared || task.phase.is_terminal() {
                 continue;
             }
+            if self.awaits_within(i) {
+                self.stop_within(i, cascade);
+                continue;
+            }
             // Caused by a failure, so it counts as one for those that come after.
             let skipped = End::Skipped { counts_as_failed: true };
             let end = match task.phase {
@@ -405,6 +413,101 @@ impl Step<'_> {
             self.revoke(i);
             self.end_task(i, end, cascade);
         }
+    }
+
+    /// Whether fail fast in a body around a node lets nothing new start there. Handlers and what they hold go on, and
+    /// so does what has to be undone as a whole.
+    pub(super) fn is_stopping(&self, node: u32) -> bool {
+        let state = &self.work.state;
+        let mut at = node;
+        loop {
+            let block = state.block_of(at);
+            let (owner, in_body) = match block.map(|b| (b.kind, b.owner)) {
+                None => (None, true),
+                Some((BlockKind::Body, owner)) => (owner, true),
+                Some((BlockKind::Items | BlockKind::Iteration(_), owner)) => (owner, false),
+                Some((BlockKind::Compensation | BlockKind::Finally, _)) => return false,
+            };
+            if in_body {
+                let failed = match owner.map(|o| &self.task(o).phase) {
+                    None => self.plan.fail_fast && state.error.is_some(),
+                    Some(TaskPhase::Waiting(Waiting::Body { error, .. })) => {
+                        error.is_some() && owner.and_then(|o| self.group_of(o)).is_some_and(|g| g.fail_fast)
+                    }
+                    Some(_) => false,
+                };
+                let plan = self.plan_of(at);
+                let spared = plan.when != When::Success || (at != node && plan.compensate.is_some());
+                if failed && !spared {
+                    return true;
+                }
+            }
+            match owner {
+                Some(owner) => at = owner,
+                None => return false,
+            }
+        }
+    }
+
+    /// Open nodes inside a node.
+    pub(super) fn open_within(&self, above: u32) -> Vec<u32> {
+        if !matches!(self.task(above).phase, TaskPhase::Waiting(_)) {
+            return Vec::new();
+        }
+        let state = &self.work.state;
+        let inner = self.plan.body.end..state.tasks.len() as u32;
+        inner
+            .filter(|n| *n != above && !self.task(*n).phase.is_terminal() && state.is_within(*n, above))
+            .collect()
+    }
+
+    /// Whether something goes on inside a node that would have to be undone, and so is awaited.
+    fn awaits_within(&self, above: u32) -> bool {
+        let awaited = |n: &u32| {
+            let begun = matches!(self.task(*n).phase, TaskPhase::Running { .. } | TaskPhase::Waiting(_));
+            begun && self.plan_of(*n).compensate.is_some()
+        };
+        self.open_within(above).iter().any(awaited)
+    }
+
+    /// Fail fast inside a node that is awaited for something in it: all else in it ends, and then it ends itself.
+    fn stop_within(&mut self, above: u32, cascade: &mut Cascade) {
+        for i in self.open_within(above) {
+            let block = self.work.state.block_of(i).map(|b| b.kind);
+            let undoable = self.plan_of(i).compensate.is_some();
+            let whole = self.owners(i, above).any(|o| self.plan_of(o).compensate.is_some());
+            let end = match &self.task(i).phase {
+                _ if whole || block == Some(BlockKind::Compensation) => continue,
+                // Items that have not had their turn are the map's to end.
+                TaskPhase::Pending { .. } if block == Some(BlockKind::Items) => continue,
+                TaskPhase::Pending { .. } => End::Skipped { counts_as_failed: true },
+                TaskPhase::Running { .. } if undoable => continue,
+                TaskPhase::Waiting(
+                    Waiting::Body { .. } | Waiting::Items { .. } | Waiting::Iterations { .. },
+                ) => {
+                    cascade.advance(i);
+                    continue;
+                }
+                TaskPhase::Queued { .. }
+                | TaskPhase::Running { .. }
+                | TaskPhase::Retrying { .. }
+                | TaskPhase::Waiting(Waiting::Timer { .. } | Waiting::Signal { .. }) => End::Cancelled,
+                TaskPhase::Completed { .. }
+                | TaskPhase::Failed { .. }
+                | TaskPhase::Skipped { .. }
+                | TaskPhase::Cancelled
+                | TaskPhase::TimedOut { .. } => continue,
+            };
+            self.revoke(i);
+            self.end_task(i, end, cascade);
+        }
+        cascade.advance(above);
+    }
+
+    /// The nodes around a node, up to `above` and without it.
+    fn owners(&self, node: u32, above: u32) -> impl Iterator<Item = u32> {
+        let owner = move |n: u32| self.work.state.block_of(n).and_then(|b| b.owner).filter(|o| *o != above);
+        std::iter::successors(owner(node), move |n| owner(*n))
     }
 }
 

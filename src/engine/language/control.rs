@@ -480,3 +480,28 @@ fn a_rerun_leaves_what_was_forgiven_elsewhere() {
     p.play_all("1");
     assert_eq!((paths(&p), p.status()), (vec!["a", "m", "m"], RunStatus::Completed));
 }
+
+#[test]
+fn fail_fast_awaits_what_would_have_to_be_undone_at_any_depth() {
+    let mut p = Player::start(
+        "fail_fast: true\ntasks:\n  a: { type: work, retry: { max_attempts: 1 } }\n  g:\n    tasks:\n      x: { type: work, compensate: { type: undo } }\n      y: { type: work }\n      z: { needs: [x], type: work }\n  m: { for_each: [1, 2, 3], max_parallel: 1, type: work, compensate: { type: undo, input: '${{ item }}' } }\n  l: { repeat: { max: 3 }, type: work, compensate: { type: undo } }\n  o: { for_each: [1, 2], type: work }",
+        "{}",
+    );
+    let held: Vec<_> = ["g/x", "g/y", "m[0]", "l#0", "o[0]"].map(|path| p.lease(path).0).into();
+    p.work("a", bad("x"));
+    assert_eq!(
+        (p.at("g/y"), p.at("g/z"), p.at("m[1]"), p.at("o")),
+        ("cancelled", "skipped", "skipped", "cancelled")
+    );
+    assert_eq!(p.queued(), [] as [&str; 0], "nothing new starts");
+    for (n, attempt) in held.into_iter().enumerate() {
+        let done = Command::Complete { attempt, output: Ok(Bytes::from_static(b"1")) };
+        let awaited = matches!(n, 0 | 2 | 3);
+        assert_eq!(p.world.apply(&done).is_ok(), awaited, "{n}");
+    }
+    assert_eq!((p.at("g"), p.at("m"), p.at("l")), ("cancelled", "cancelled", "cancelled"));
+    p.done.clear();
+    p.play_all("1");
+    assert_eq!(paths(&p), ["l#0/compensate", "m[0]/compensate", "g/x/compensate"]);
+    assert_eq!((p.status(), p.error()), (RunStatus::Failed, ("x".into(), Some("a".into()))));
+}

@@ -159,6 +159,65 @@ fn golden_record_v1_is_read_and_written_as_ever() {
     assert_eq!(hex(&encode(&state)), golden);
 }
 
+/// A state with every kind of block, wait and stage. Fixed: a golden file is its encoding.
+fn nested() -> RunState {
+    let at = |us: i64| Timestamp(1_800_000_000_000_000 + us);
+    let stored = |name: &str| Payload::Stored { field: Field::new(name), size: 300 };
+    let waiting = |waiting| TaskState { phase: TaskPhase::Waiting(waiting), ..TaskState::pending(0) };
+    let mut state = RunState {
+        status: RunStatus::Paused,
+        tasks: vec![
+            waiting(Waiting::Timer { due: at(9_000_000) }),
+            waiting(Waiting::Signal { name: "approved".into() }),
+            waiting(Waiting::Body { block: 1, open: 2, error: Some(0), undoing: Some(9) }),
+            waiting(Waiting::Items { block: 2, next: 3, open: 1, failed: 1, error: None }),
+            waiting(Waiting::Iterations {
+                block: 3,
+                index: 7,
+                due: Some(at(5)),
+                previous: stored("o8"),
+                undoing: None,
+            }),
+        ],
+        log: Vec::new(),
+        failures: Vec::new(),
+        workers: Vec::new(),
+        open_tasks: 5,
+        undo: vec![
+            Undo { node: 5, input: Payload::Inline(Bytes::from_static(b"[1]")) },
+            Undo { node: 6, input: stored("u6") },
+        ],
+        ending: Some(Ending { status: RunStatus::TimedOut, stage: EndStage::Undoing(9), undoes: true }),
+        signals: vec![
+            Signal { name: "go".into(), id: Some("s-1".into()), payload: stored("s0"), taken: true },
+            Signal { name: "go".into(), id: None, payload: Payload::Null, taken: false },
+        ],
+        start_at: Some(at(60_000_000)),
+        ..everything()
+    };
+    state.add_block(Some(2), BlockKind::Body, 5, 2);
+    state.add_block(Some(3), BlockKind::Items, 3, 3);
+    state.add_block(Some(4), BlockKind::Iteration(7), 4, 1);
+    state.add_block(Some(5), BlockKind::Compensation, 8, 1);
+    state.add_block(None, BlockKind::Finally, 9, 1);
+    state.tasks[5] = TaskState {
+        task_type: Some("work-a".parse().unwrap()),
+        undone: true,
+        fixed_input: true,
+        input: stored("h5.1.2"),
+        ..state.tasks[5].clone()
+    };
+    state
+}
+
+#[test]
+fn golden_record_of_nested_runs_is_read_and_written_as_ever() {
+    let golden = include_str!("../../../tests/golden/record-v1-nested.hex");
+    let state = nested();
+    assert_eq!(decode(&unhex(golden)), Ok(state.clone()));
+    assert_eq!(hex(&encode(&state)), golden);
+}
+
 #[test]
 fn a_cut_or_longer_record_is_unreadable() {
     let bytes = encode(&everything());

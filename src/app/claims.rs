@@ -21,6 +21,12 @@ const CLAIM_MAX: u32 = 1_000;
 const CLAIM_BYTES: usize = 2 << 20;
 /// About what stands around one input: token, names, deadline.
 const CLAIMED_AROUND: usize = 1_024;
+/// Tasks asked for in a claim's first round, before it is known how large they are, and in any later one: what is
+/// leased and does not fit into the answer has to go back, and both are told as events.
+const FIRST_ROUND: u32 = 4;
+const ROUND: u32 = 128;
+/// How long a round waits for the rest of what it asked for, once something has come.
+const TOGETHER: std::time::Duration = std::time::Duration::from_millis(5);
 /// The longest a claim waits.
 const WAIT_MAX: Span = Span::secs(60);
 
@@ -91,25 +97,54 @@ impl App {
         if self.inner.draining.is_cancelled() {
             return Err(stopping());
         }
-        let until = Instant::now() + wait.min(WAIT_MAX).to_std();
+        // Even a claim that does not wait gives the queues one look.
+        let least = std::time::Duration::from_millis(100);
+        let until = Instant::now() + wait.min(WAIT_MAX).to_std().max(least);
+        let mut claimed: Vec<Assignment> = Vec::new();
+        let mut asked = max.min(FIRST_ROUND);
+        loop {
+            let until = if claimed.is_empty() { until } else { Instant::now() + TOGETHER };
+            let more = self.round(worker, types, asked, until).await;
+            let all = more.len() as u32 == asked;
+            claimed.extend(more);
+            let bytes: usize = claimed.iter().map(|a| a.input.len() + CLAIMED_AROUND).sum();
+            let mean = bytes / claimed.len().max(1);
+            // Half of what would fit if the next are like these: sizes differ.
+            let room = CLAIM_BYTES.saturating_sub(bytes) / 2 / mean.max(1);
+            asked = ROUND.min(max - claimed.len() as u32).min(room as u32);
+            if !all || asked == 0 {
+                return Ok(self.fitting(claimed));
+            }
+        }
+    }
+
+    /// Up to `credit` tasks; waits until `until` for the first, then a moment for the others.
+    async fn round(
+        &self,
+        worker: &str,
+        types: &[TaskType],
+        credit: u32,
+        mut until: Instant,
+    ) -> Vec<Assignment> {
         let (key, outbox) = self.inner.dispatcher.lock().open(
             None,
             label(worker).into(),
-            &claim_subscriptions(types, max),
-            Some(max),
+            &claim_subscriptions(types, credit),
+            Some(credit),
             Instant::now(),
         );
         let open = Open { app: self, key, outbox };
         self.inner.feed.notify_one();
-        // Even a claim that does not wait gives the queues one look.
-        let until = until.max(Instant::now() + std::time::Duration::from_millis(50));
-        let mut claimed = Vec::new();
+        let mut claimed: Vec<Assignment> = Vec::new();
         let draining = self.inner.draining.clone();
-        while claimed.is_empty() {
+        while (claimed.len() as u32) < credit {
             tokio::select! {
                 biased;
                 message = open.outbox.next() => match message {
-                    Some(ToWorker::Assign(assignments)) => claimed.extend(assignments),
+                    Some(ToWorker::Assign(assignments)) => {
+                        claimed.extend(assignments);
+                        until = until.min(Instant::now() + TOGETHER);
+                    }
                     Some(_) => {}
                     None => break,
                 },
@@ -117,7 +152,7 @@ impl App {
                 () = tokio::time::sleep_until(until) => break,
             }
         }
-        Ok(self.fitting(claimed))
+        claimed
     }
 
     /// What one answer carries; the rest goes back to the front of its queue.

@@ -111,10 +111,10 @@ fn error_view(state: &RunState, plan: &Plan, failure: u32) -> Option<ErrorView> 
     })
 }
 
-/// How a run will end, once that is certain and it goes on all the same: handlers, compensation, `finally`.
+/// How a run will end, once that is certain and it goes on all the same: compensation, `finally`. While other
+/// branches run on after a failure nothing is certain: a `finish` may still end the run completed.
 fn ending(state: &RunState) -> Option<RunStatus> {
-    let failing = state.error.is_some() && !state.status.is_terminal();
-    state.ending.map(|e| e.status).or(failing.then_some(RunStatus::Failed))
+    state.ending.map(|e| e.status)
 }
 
 /// A run without its tasks and values, for lists and acknowledgements.

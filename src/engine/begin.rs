@@ -10,7 +10,7 @@ use super::scope::{Halt, Value, View, type_of};
 use super::step::{Step, Words, clip};
 use crate::model::event::EventKind;
 use crate::model::expr::Template;
-use crate::model::ids::TaskType;
+use crate::model::ids::{SignalName, TaskType};
 use crate::model::nodes::Level;
 use crate::model::payload::{Field, INLINE_MAX, Payload};
 use crate::model::plan::{Group, TaskKind, Wait};
@@ -171,21 +171,26 @@ impl Step<'_> {
         len: u32,
     ) -> Result<u32, Words> {
         let state = &mut self.work.state;
-        let iterations = state.blocks.iter().filter(|b| matches!(b.kind, BlockKind::Iteration(_))).count();
+        let iterations = || state.blocks.iter().filter(|b| matches!(b.kind, BlockKind::Iteration(_))).count();
         let limited = !matches!(kind, BlockKind::Compensation | BlockKind::Finally);
-        if limited && state.tasks.len() - iterations + len as usize > NODES_MAX {
+        let nodes = state.tasks.len() + len as usize;
+        // Counted only when it may matter: loops lay out one block after the other.
+        if limited && nodes > NODES_MAX && nodes - iterations() > NODES_MAX {
             let message = format!(
                 "the run would have more than {NODES_MAX} tasks, items included; start runs of their own for parts of it"
             );
             return Err(Words::new("too_many_tasks", message));
         }
-        let before = state.last_block(owner, |k| k == kind).map(|(_, b)| *b);
         let block = state.add_block(owner, kind, plan, len);
-        if let (Some(before), Some(now)) = (before, state.blocks.last().copied()) {
-            for n in 0..before.len.min(len) {
-                let attempt = state.tasks.get((before.first + n) as usize).map_or(0, |t| t.attempt);
-                if let Some(task) = state.tasks.get_mut((now.first + n) as usize) {
-                    task.attempt = attempt;
+        if state.try_number > 1 && len > 0 {
+            let first = state.tasks.len() as u32 - len;
+            let known = state.before(first).and_then(|b| Some((b, *state.block_of(b)?)));
+            if let Some((from, before)) = known {
+                for n in 0..len.min(before.first + before.len - from) {
+                    let attempt = state.tasks.get((from + n) as usize).map_or(0, |t| t.attempt);
+                    if let Some(task) = state.tasks.get_mut((first + n) as usize) {
+                        task.attempt = attempt;
+                    }
                 }
             }
         }
@@ -230,6 +235,15 @@ impl Step<'_> {
             }
             Wait::Signal(template) => {
                 let Some(name) = self.text(i, "wait.signal", template, cascade) else { return };
+                if let Err(e) = SignalName::new(&name) {
+                    let message = format!(
+                        "tasks.{}.wait.signal came to {:?}: {}",
+                        self.path(i),
+                        clip(&name, 64),
+                        e.rule
+                    );
+                    return self.fail_task(i, &Words::new("invalid_signal_name", message), cascade);
+                }
                 Waiting::Signal { name }
             }
         };

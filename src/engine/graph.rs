@@ -320,7 +320,8 @@ impl Step<'_> {
                 Todo::Look(i) => self.look(i, &mut cascade),
                 Todo::Begin(i) => {
                     // Not if it has been ended meanwhile.
-                    if matches!(self.task(i).phase, TaskPhase::Pending { remaining: 0, .. }) {
+                    let pending = matches!(self.task(i).phase, TaskPhase::Pending { remaining: 0, .. });
+                    if pending && !self.is_spent() {
                         self.begin(i, &mut cascade);
                     }
                 }
@@ -352,6 +353,9 @@ impl Step<'_> {
         }
         if self.work.state.status == RunStatus::Paused {
             return; // Looked at again when the run goes on.
+        }
+        if self.is_spent() {
+            return;
         }
         if let Some(condition) = &task.condition {
             let what = || format!("tasks.{}.if", self.path(i));

@@ -42,6 +42,10 @@ pub const OTHER_WORKERS: &str = "other workers";
 /// Longest worker label, bytes.
 pub const LABEL_MAX: usize = 128;
 
+/// Computed expressions one decision evaluates before it leaves what else could begin to the next, which follows at
+/// once: a decision holds its lane, and one expression may take its fuel's ten milliseconds.
+pub const COMPUTED_MAX: u32 = 32;
+
 /// Most items of a `for_each`.
 pub const ITEMS_MAX: usize = 10_000;
 

@@ -302,7 +302,8 @@ impl Step<'_> {
         too_large: &str,
     ) -> Result<Value, Halt> {
         let Some(template) = template else { return Ok(Value::of(payload::NULL)) };
-        let Work { state, written, .. } = &*self.work;
+        let Work { state, written, computed, .. } = &*self.work;
+        computed.set(computed.get().saturating_add(template.computed()));
         let facts =
             Facts::gather(self.plan, state, written, self.payloads, view, template).map_err(Halt::Missing)?;
         value(template, &facts, what, too_large).map_err(Halt::Words)

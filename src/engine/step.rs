@@ -2,17 +2,21 @@
 //! change and the fact that tells of it cannot come apart.
 
 use super::limits::{
-    CODE_MAX, LABEL_MAX, MESSAGE_MAX, MESSAGE_SHORT, MESSAGES_BUDGET, OTHER_WORKERS, WORKERS_MAX,
+    CODE_MAX, COMPUTED_MAX, LABEL_MAX, MESSAGE_MAX, MESSAGE_SHORT, MESSAGES_BUDGET, OTHER_WORKERS,
+    WORKERS_MAX,
 };
 use super::{Env, Payloads, Revoked};
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::TaskPath;
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, TaskPlan};
-use crate::model::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState};
+use crate::model::run::{
+    BlockKind, Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState, Waiting,
+};
 use crate::model::time::Timestamp;
 use crate::model::token::TaskToken;
 use bytes::Bytes;
+use std::cell::Cell;
 
 /// A transaction's working copy.
 #[derive(Debug, Clone)]
@@ -23,6 +27,8 @@ pub(super) struct Work {
     pub(super) revoked: Vec<Revoked>,
     /// The earliest time at which something new in this transaction has to be looked at.
     pub(super) wanted: Option<Timestamp>,
+    /// Computed expressions evaluated so far.
+    pub(super) computed: Cell<u32>,
     /// Set by a wake-up: the earliest of everything, to be armed whatever stands.
     pub(super) rearm: Option<Timestamp>,
     pub(super) deleted: bool,
@@ -30,7 +36,15 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn on(state: RunState) -> Self {
-        Self { state, written: Vec::new(), revoked: Vec::new(), wanted: None, rearm: None, deleted: false }
+        Self {
+            state,
+            written: Vec::new(),
+            revoked: Vec::new(),
+            wanted: None,
+            computed: Cell::new(0),
+            rearm: None,
+            deleted: false,
+        }
     }
 }
 
@@ -93,6 +107,36 @@ impl<'s> Step<'s> {
 
     pub(super) fn task_mut(&mut self, i: u32) -> &mut TaskState {
         &mut self.work.state.tasks[i as usize]
+    }
+
+    /// Whether this decision has computed enough: what else could begin does so in the next one, at once.
+    pub(super) fn is_spent(&mut self) -> bool {
+        let spent = self.work.computed.get() >= COMPUTED_MAX;
+        if spent {
+            self.want(self.now);
+        }
+        spent
+    }
+
+    /// Whether a node is about to begin and waits for nothing but its turn.
+    pub(super) fn is_next(&self, i: u32) -> bool {
+        let state = &self.work.state;
+        if !matches!(self.task(i).phase, TaskPhase::Pending { remaining: 0, .. }) {
+            return false;
+        }
+        let Some(block) = state.block_of(i) else { return true };
+        match block.owner.map(|o| &self.task(o).phase) {
+            // An item's turn comes with its map's count.
+            Some(TaskPhase::Waiting(Waiting::Items { block: number, next, .. })) => {
+                self.task(i).block == *number && i - block.first < *next
+            }
+            Some(TaskPhase::Waiting(
+                Waiting::Body { block: number, .. } | Waiting::Iterations { block: number, .. },
+            )) if block.kind != BlockKind::Compensation => self.task(i).block == *number,
+            // Compensations and `finally` begin with the decision that lays them out, or the one after it.
+            Some(_) => block.kind == BlockKind::Compensation,
+            None => block.kind == BlockKind::Finally,
+        }
     }
 
     /// Asks that the run be looked at no later than `at`.

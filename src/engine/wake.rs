@@ -94,6 +94,10 @@ impl Step<'_> {
 
     /// Lets one task come to terms with the time. At most one thing happens to it.
     pub(super) fn tick_task(&mut self, i: u32, sessions: &Sessions, cascade: &mut Cascade) {
+        if self.work.state.status != RunStatus::Paused && self.is_next(i) {
+            // Left over by a decision that had computed enough.
+            return if self.is_of_body(i) { cascade.look_at(i) } else { cascade.begin(i) };
+        }
         let task = self.task(i);
         if task.phase.is_terminal() {
             return;
@@ -200,6 +204,9 @@ impl Step<'_> {
         }
         let paused = state.status == RunStatus::Paused;
         for (i, task) in (0..).zip(&state.tasks) {
+            if !paused && self.is_next(i) {
+                no_later(self.now);
+            }
             if task.phase.is_terminal() || matches!(task.phase, TaskPhase::Pending { .. }) {
                 continue;
             }

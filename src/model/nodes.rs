@@ -19,7 +19,7 @@
 
 use super::ids::{TaskPath, TaskType};
 use super::plan::{Plan, TaskKind, TaskPlan};
-use super::run::{Block, BlockKind, RunState, TaskState};
+use super::run::{Block, BlockKind, EndStage, RunState, TaskState};
 
 /// What a node is of its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,21 @@ impl RunState {
         let mut current: Vec<bool> =
             self.blocks.iter().rev().map(|b| seen.insert((b.owner, b.kind))).collect();
         current.reverse();
+        // What an earlier try did last, or undid, is not told as if it were of this one.
+        let concluded = self.status.is_terminal() || self.ending.is_some();
+        for (flag, block) in current.iter_mut().zip(&self.blocks) {
+            *flag &= match block.kind {
+                BlockKind::Finally => {
+                    self.status.is_terminal()
+                        || self.ending.is_some_and(|e| e.stage == EndStage::Finally(block.first))
+                }
+                BlockKind::Compensation => {
+                    concluded
+                        || block.owner.and_then(|o| self.tasks.get(o as usize)).is_some_and(|t| t.undone)
+                }
+                BlockKind::Body | BlockKind::Items | BlockKind::Iteration(_) => true,
+            };
+        }
         // A block is in place only if the node it belongs to is; owners stand before what is theirs.
         for n in 0..current.len() {
             let owner = self.blocks.get(n).and_then(|b| b.owner).and_then(|o| self.tasks.get(o as usize));
@@ -94,6 +109,20 @@ impl RunState {
             }
         }
         current
+    }
+
+    /// The node that had the path of this one in an earlier try.
+    pub fn before(&self, node: u32) -> Option<u32> {
+        let number = self.tasks.get(node as usize)?.block.checked_sub(1)?;
+        let block = self.blocks.get(number as usize)?;
+        let earlier = |owner: Option<u32>| {
+            let known = self.blocks.get(..number as usize)?;
+            known.iter().rfind(|b| b.owner == owner && b.kind == block.kind)
+        };
+        let found = earlier(block.owner)
+            .or_else(|| block.owner.and_then(|o| self.before(o)).and_then(|o| earlier(Some(o))))?;
+        let offset = node - block.first;
+        (offset < found.len).then_some(found.first + offset)
     }
 
     /// Appends a block; returns its number, from 1. Its nodes are pending and wait for nothing.

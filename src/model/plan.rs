@@ -36,7 +36,7 @@ pub struct Plan {
     pub priority: i32,
     /// How long a finished run is kept.
     pub retention: Span,
-    /// For [`Plan::index_of`].
+    /// For [`Plan::index_of`] and [`Plan::computes`].
     pub index: Index,
 }
 
@@ -44,13 +44,37 @@ impl Plan {
     /// The index of a task by its id, wherever it stands; `finally` names the group of that name. Compensations
     /// have no id of their own.
     pub fn index_of(&self, id: &str) -> Option<u32> {
-        self.index.0.get_or_init(|| Index::of(&self.tasks)).get(id).copied()
+        self.index.ids.get_or_init(|| Index::of(&self.tasks)).get(id).copied()
+    }
+
+    /// Whether anything in it has to be computed: expressions that are more than plain paths.
+    pub fn computes(&self) -> bool {
+        let computed = |t: &Option<Template>| t.as_ref().is_some_and(|t| t.computed() > 0);
+        let task = |t: &TaskPlan| {
+            let kind = match &t.kind {
+                TaskKind::Worker(_) => false,
+                TaskKind::Group(group) => computed(&group.output),
+                TaskKind::Finish { output } => computed(output),
+                TaskKind::WorkerOf(t)
+                | TaskKind::Set(t)
+                | TaskKind::Workflow(Child { workflow: t, .. })
+                | TaskKind::Wait(Wait::For(t) | Wait::Until(t) | Wait::Signal(t)) => t.computed() > 0,
+                TaskKind::Fail { code, message } => code.computed() + message.computed() > 0,
+            };
+            let each = t.for_each.as_ref().is_some_and(|e| e.items.computed() > 0);
+            let again = t.repeat.as_ref().is_some_and(|r| computed(&r.condition) || computed(&r.delay));
+            kind || each || again || computed(&t.condition) || computed(&t.input)
+        };
+        *self.index.computes.get_or_init(|| computed(&self.output) || self.tasks.iter().any(task))
     }
 }
 
-/// Tasks by id, made when first asked for.
+/// What is worked out of a plan when it is first asked for.
 #[derive(Default)]
-pub struct Index(OnceLock<HashMap<String, u32>>);
+pub struct Index {
+    ids: OnceLock<HashMap<String, u32>>,
+    computes: OnceLock<bool>,
+}
 
 impl Index {
     fn of(tasks: &[TaskPlan]) -> HashMap<String, u32> {

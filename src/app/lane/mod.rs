@@ -191,7 +191,11 @@ impl Lane {
         let known = std::mem::take(&mut slot.known);
         // A start is decided as if its run were absent, which spares a read; after a conflict we know better.
         let blind = slot.conflicts == 0;
-        let step = decide(&self.inner, run, partition, &known, &mut letters, fresh, blind, sessions.as_ref());
+        let inner = &self.inner;
+        let mut work =
+            || decide(inner, run, partition, &known, &mut letters, fresh, blind, sessions.as_ref());
+        let computes = matches!(&known, Known::Present(c) if c.plan.computes());
+        let step = if computes { off_the_runtime(work) } else { work() };
         self.slots.restore(run, known);
         let slot = self.slots.get(run)?;
         slot.busy = true;
@@ -355,6 +359,16 @@ impl Lane {
             Reply::Once(tx) => drop(tx.send(Err(error.clone()))),
             Reply::Result { session, token } => self.inner.dispatcher.lock().settle(session, &token),
         }
+    }
+}
+
+/// Runs what may take its time so that other tasks of this thread go on elsewhere meanwhile.
+fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
+    let flavor = tokio::runtime::Handle::try_current().map(|h| h.runtime_flavor());
+    if matches!(flavor, Ok(tokio::runtime::RuntimeFlavor::MultiThread)) {
+        tokio::task::block_in_place(work)
+    } else {
+        work()
     }
 }
 

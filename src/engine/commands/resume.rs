@@ -36,6 +36,7 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
             }
             TaskPhase::Waiting(Waiting::Items { .. } | Waiting::Iterations { .. }) => cascade.advance(i),
             TaskPhase::Pending { remaining: 0, .. } if step.is_of_body(i) => cascade.look_at(i),
+            TaskPhase::Pending { remaining: 0, .. } if step.is_next(i) => cascade.begin(i),
             TaskPhase::Pending { .. }
             | TaskPhase::Queued { .. }
             | TaskPhase::Running { .. }

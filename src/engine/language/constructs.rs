@@ -235,6 +235,8 @@ fn what_is_no_time_fails_the_wait_with_a_word() {
         ("{ until: '${{ input }}' }", "\"tomorrow\"", "invalid_time"),
         ("{ until: '${{ input }}' }", "5", "wrong_type"),
         ("{ signal: '${{ input }}' }", "[]", "wrong_type"),
+        ("{ signal: '${{ input }}' }", "\"a/b\"", "invalid_signal_name"),
+        ("{ signal: '${{ input }}' }", "\"\"", "invalid_signal_name"),
     ] {
         let p = Player::start(&format!("tasks: {{ w: {{ wait: {wait} }} }}"), input);
         assert_eq!(

@@ -505,3 +505,20 @@ fn fail_fast_awaits_what_would_have_to_be_undone_at_any_depth() {
     assert_eq!(paths(&p), ["l#0/compensate", "m[0]/compensate", "g/x/compensate"]);
     assert_eq!((p.status(), p.error()), (RunStatus::Failed, ("x".into(), Some("a".into()))));
 }
+
+#[test]
+fn attempts_go_on_in_what_a_later_try_lays_out_anew() {
+    let mut p = Player::start(
+        "tasks:\n  a: { type: work }\n  g: { needs: [a], for_each: [1], tasks: { x: { type: work } } }\nfinally: { f: { type: work } }",
+        "{}",
+    );
+    p.play_all("1");
+    for n in 2..4 {
+        let rerun = Command::Rerun { path: TaskPath::parse("a").unwrap(), input: None };
+        assert_eq!(p.world.apply(&rerun), Ok(Outcome::Accepted));
+        p.play_all("1");
+        for path in ["a", "g[0]/x", "finally/f"] {
+            assert_eq!(p.world.run().tasks[p.node(path) as usize].attempt, n, "{path}");
+        }
+    }
+}

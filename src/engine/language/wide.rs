@@ -58,3 +58,28 @@ fn a_star_of_ten_thousand_runs() {
     p.work("hub", ok("1"));
     assert_eq!(p.queued().len(), 9_999);
 }
+
+#[test]
+fn a_decision_computes_so_much_and_leaves_the_rest_to_the_next() {
+    let mut p = Player::start(
+        "tasks:\n  l: { repeat: { while: '${{ loop.index < 99 }}', max: 100 }, set: '${{ loop.index + 1 }}' }\n  m: { for_each: '${{ input }}', set: '${{ item * 2 }}' }\n  g: { needs: [m], for_each: '${{ input }}', tasks: { s: { if: '${{ item > 3 }}', type: work, input: '${{ item + 1 }}' } } }\noutput: ['${{ tasks.l.output }}', '${{ tasks.m.output[99] }}']",
+        &format!("[{}]", (0..100).map(|n| n.to_string()).collect::<Vec<_>>().join(",")),
+    );
+    let mut decisions = 0;
+    while !p.status().is_terminal() {
+        let begun = p.world.run().tasks.iter().filter(|t| t.phase.is_terminal()).count();
+        // What is left over is looked at at once.
+        if p.queued().is_empty() {
+            assert_eq!(p.world.wake, Some(p.world.now));
+            p.wake();
+            decisions += 1;
+        } else {
+            p.play_all("1");
+        }
+        let ended = p.world.run().tasks.iter().filter(|t| t.phase.is_terminal()).count();
+        assert!(ended - begun <= 400, "{begun} {ended}");
+    }
+    assert!((10..40).contains(&decisions), "{decisions}");
+    assert_eq!((p.status(), p.run_output().as_str()), (RunStatus::Completed, "[100,198]"));
+    assert_eq!(p.done.len(), 96);
+}

@@ -72,6 +72,15 @@ impl Template {
         &self.roots
     }
 
+    /// How many expressions have to be computed to render it: all but plain paths.
+    pub fn computed(&self) -> u32 {
+        let what = |piece: &Piece| match piece {
+            Piece::Raw(_) => false,
+            Piece::Value { what, .. } | Piece::Text { what, .. } => what.is_computed(),
+        };
+        self.pieces.iter().filter(|p| what(p)).count() as u32
+    }
+
     /// If the whole template is one plain path into a payload (all roots but facts and numbers): its root and
     /// the steps behind it, as [`json::walk`] takes them.
     pub fn as_path(&self) -> Option<(Root, &[String])> {

@@ -27,6 +27,8 @@ const FIRST_ROUND: u32 = 4;
 const ROUND: u32 = 128;
 /// How long a round waits for the rest of what it asked for, once something has come.
 const TOGETHER: std::time::Duration = std::time::Duration::from_millis(5);
+/// The longest a round waits for what is being leased to it.
+const LATE: std::time::Duration = std::time::Duration::from_secs(2);
 /// The longest a claim waits.
 const WAIT_MAX: Span = Span::secs(60);
 
@@ -150,6 +152,20 @@ impl App {
                 },
                 () = draining.cancelled() => break,
                 () = tokio::time::sleep_until(until) => break,
+            }
+        }
+        // What is on its way is waited for: to give it back would be told as a start and an end of nothing.
+        let late = Instant::now() + LATE;
+        while self.inner.dispatcher.lock().no_more(open.key) > 0 && Instant::now() < late {
+            if let Ok(Some(ToWorker::Assign(assignments))) =
+                tokio::time::timeout(TOGETHER, open.outbox.next()).await
+            {
+                claimed.extend(assignments);
+            }
+        }
+        while let Some(Some(message)) = open.outbox.try_next() {
+            if let ToWorker::Assign(assignments) = message {
+                claimed.extend(assignments);
             }
         }
         claimed

@@ -308,6 +308,13 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Sets nothing more aside for a claim; what has been set aside still comes. Returns how much that is.
+    pub fn no_more(&mut self, key: SessionKey) -> u32 {
+        let Some(session) = self.sessions.get_mut(&key) else { return 0 };
+        session.total = Some(0);
+        session.credits.values().map(|c| c.reserved).sum()
+    }
+
     /// Takes over an attempt that a resumed session already holds.
     pub fn adopt(&mut self, key: SessionKey, token: String, task_type: TaskType, now: Instant) {
         let Some(session) = self.sessions.get_mut(&key) else { return };

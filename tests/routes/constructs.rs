@@ -353,3 +353,84 @@ async fn a_timer_that_passes_during_a_pause_goes_on_after_it() {
     complete(&server, "z", "1").await;
     assert_eq!(ended(&server, "r1").await["status"], "completed");
 }
+
+/// After a failure other branches run on, and one of them may still `finish`: nothing is said of an end before.
+#[tokio::test]
+async fn an_end_is_told_only_once_it_is_certain() {
+    let server = Server::start();
+    let text = "
+name: maybe
+tasks:
+  b: { type: b, retry: { max_attempts: 1 } }
+  a: { type: a }
+  f: { needs: [a], finish: { output: ok } }
+";
+    register(&server, "maybe", text).await;
+    server.post("/v1/runs", r#"{"workflow":"maybe","id":"maybe"}"#.to_owned()).await;
+    fail(&server, "b", "x").await;
+    let shown = run(&server, "maybe").await;
+    assert_eq!((&shown["status"], &shown["ending"]), (&json!("running"), &Value::Null));
+    complete(&server, "a", "1").await;
+    let shown = ended(&server, "maybe").await;
+    assert_eq!((&shown["status"], &shown["output"]), (&json!("completed"), &json!("ok")));
+}
+
+/// What an earlier try undid, and did last, is not shown as if it were of the one that goes on.
+#[tokio::test]
+async fn a_later_try_does_not_show_how_an_earlier_one_ended() {
+    let server = Server::start();
+    register(&server, "undo", UNDO).await;
+    server.post("/v1/runs", r#"{"workflow":"undo","id":"undo"}"#.to_owned()).await;
+    complete(&server, "reserve", "1").await;
+    fail(&server, "charge", "declined").await;
+    complete(&server, "release", "1").await;
+    complete(&server, "report", "1").await;
+    let shown = ended(&server, "undo").await;
+    let all = ["reserve completed", "charge failed", "reserve/compensate completed", "finally completed"];
+    assert_eq!(statuses(&shown["tasks"])[..4], all);
+    done(&server, "undo", "retry", "").await;
+    let shown = run(&server, "undo").await;
+    assert_eq!(statuses(&shown["tasks"]), ["reserve queued", "charge pending"]);
+    complete(&server, "reserve", "1").await;
+    complete(&server, "charge", "1").await;
+    let report = complete(&server, "report", "1").await;
+    assert_eq!((&report["task"], &report["attempt"]), (&json!("finally/report"), &json!(2)));
+    assert_eq!(ended(&server, "undo").await["status"], "completed");
+}
+
+/// A claim leases what its answer carries: work that nobody was given is not told to have started.
+#[tokio::test]
+async fn a_claim_of_many_leases_few_more_than_it_gives() {
+    let server = Server::start();
+    let text = "
+name: many
+tasks:
+  m: { for_each: '${{ input }}', type: many, input: '${{ item }}' }
+output: '${{ tasks.m.output }}'
+";
+    register(&server, "many", text).await;
+    let items: Vec<u32> = (0..200).collect();
+    let start = json!({ "workflow": "many", "id": "many", "input": items });
+    server.post("/v1/runs", start.to_string()).await;
+    let mut done = 0;
+    while done < 200 {
+        let answer = server.post("/v1/tasks/claim", r#"{"types":["many"],"max":1000}"#.to_owned()).await;
+        for task in answer.json().as_array().unwrap() {
+            let token = task["token"].as_str().unwrap();
+            let body = json!({ "output": task["input"] }).to_string();
+            assert_eq!(server.post(&format!("/v1/tasks/{token}/complete"), body).await.status, 200);
+            done += 1;
+        }
+    }
+    let shown = ended(&server, "many").await;
+    let open: Vec<_> = statuses(&shown["tasks"]).into_iter().filter(|s| !s.ends_with("completed")).collect();
+    assert_eq!((&shown["status"], open), (&json!("completed"), Vec::new()));
+    assert_eq!(shown["output"], json!(items));
+    let mut events = server.watch("/v1/runs/many/events", None).await;
+    let mut started = 0;
+    while let Some(frame) = events.next().await {
+        started += usize::from(frame.event == "task.started");
+    }
+    // A little may be given back; a claim that leases all it can gives most of it back.
+    assert!((200..=210).contains(&started), "{started}");
+}

@@ -50,18 +50,27 @@ struct Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        let mut left = Vec::new();
-        {
+        let left = {
             // Under one lock: nothing is put on the stream between the last look and its end.
             let mut dispatcher = self.app.inner.dispatcher.lock();
-            while let Some(Some(message)) = self.outbox.try_next() {
-                if let ToWorker::Assign(assignments) = message {
-                    left.extend(assignments);
-                }
-            }
+            let left = self.waiting();
             dispatcher.close(self.key);
-        }
+            left
+        };
         give_back(self.app, left);
+    }
+}
+
+impl Open<'_> {
+    /// Takes the work that is on the stream by now.
+    fn waiting(&self) -> Vec<Assignment> {
+        let mut work = Vec::new();
+        while let Some(Some(message)) = self.outbox.try_next() {
+            if let ToWorker::Assign(assignments) = message {
+                work.extend(assignments);
+            }
+        }
+        work
     }
 }
 
@@ -163,11 +172,7 @@ impl App {
                 claimed.extend(assignments);
             }
         }
-        while let Some(Some(message)) = open.outbox.try_next() {
-            if let ToWorker::Assign(assignments) = message {
-                claimed.extend(assignments);
-            }
-        }
+        claimed.extend(open.waiting());
         claimed
     }
 

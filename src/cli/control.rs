@@ -2,10 +2,11 @@
 
 use super::http::{Payload, encode};
 use super::output::{self, Style, text};
-use super::{Client, Outcome};
+use super::{Client, Failure, Outcome};
 use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Posts to a call of a run and shows how it stands: `order-1 paused`.
 pub(super) async fn post(client: &Client, run: &str, call: &str, body: Payload) -> Outcome {
@@ -13,6 +14,23 @@ pub(super) async fn post(client: &Client, run: &str, call: &str, body: Payload) 
     let answer = client.connect()?.call(Method::POST, &path, body).await?;
     answer.print(client.output, |run| output::line(&stands(run, Style::stdout())));
     Ok(())
+}
+
+/// An action on a task that may carry a JSON value, which stays as it was written, to the digit.
+#[derive(Debug, Default, serde::Serialize)]
+pub(super) struct OnTask<'a> {
+    pub(super) action: &'a str,
+    pub(super) task: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) input: Option<Box<RawValue>>,
+}
+
+/// Acts on a task of a run and shows how the run stands.
+pub(super) async fn act(client: &Client, run: &str, action: &OnTask<'_>) -> Outcome {
+    let body = serde_json::to_vec(action).map_err(|e| Failure::usage(e.to_string()))?;
+    post(client, run, "actions", Payload::Json(body.into())).await
 }
 
 /// A JSON object as a body.

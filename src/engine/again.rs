@@ -104,8 +104,7 @@ impl Step<'_> {
             | TaskPhase::Cancelled
             | TaskPhase::TimedOut { .. } => false,
         };
-        let inner = self.inside(node);
-        match inner {
+        match self.inside(node).map(|(_, kind, nodes)| (kind, nodes)) {
             None => (!completed).then_some(Reset::Whole),
             Some((BlockKind::Body, nodes)) => {
                 let any = self.mark_body(nodes, from, resets);
@@ -135,11 +134,11 @@ impl Step<'_> {
         }
     }
 
-    /// The nodes directly inside a node, if it has begun.
-    fn inside(&self, node: u32) -> Option<(BlockKind, Range<u32>)> {
+    /// The nodes directly inside a node, if it has begun, and their block: its number, from 1, and kind.
+    fn inside(&self, node: u32) -> Option<(u32, BlockKind, Range<u32>)> {
         let within = |k| matches!(k, BlockKind::Body | BlockKind::Items | BlockKind::Iteration(_));
-        let (_, block) = self.work.state.last_block(Some(node), within)?;
-        Some((block.kind, block.first..block.first + block.len))
+        let (number, block) = self.work.state.last_block(Some(node), within)?;
+        Some((number, block.kind, block.first..block.first + block.len))
     }
 
     /// Resets marked nodes of a body and what is inside them; returns how many are open then.
@@ -191,10 +190,7 @@ impl Step<'_> {
 
     /// Makes a node wait again for what is inside it.
     fn enter(&mut self, node: u32, resets: &Resets, cascade: &mut Cascade) {
-        let state = &self.work.state;
-        let within = |k| matches!(k, BlockKind::Body | BlockKind::Items | BlockKind::Iteration(_));
-        let Some((number, block)) = state.last_block(Some(node), within) else { return };
-        let (kind, nodes) = (block.kind, block.first..block.first + block.len);
+        let Some((number, kind, nodes)) = self.inside(node) else { return };
         let waiting = match kind {
             BlockKind::Body => {
                 let open = self.reset_body(nodes, resets, cascade);
@@ -216,6 +212,7 @@ impl Step<'_> {
                 Waiting::Items { block: number, next: 0, open, failed: 0, error: None }
             }
             BlockKind::Iteration(index) => {
+                let state = &self.work.state;
                 let before = index.checked_sub(1).and_then(|n| {
                     let (_, block) = state.last_block(Some(node), |k| k == BlockKind::Iteration(n))?;
                     match &state.tasks.get(block.first as usize)?.phase {

@@ -28,8 +28,7 @@ impl Step<'_> {
             Level::Loop => return self.begin_iteration(i, 0, Payload::Null, cascade),
             Level::Body => {}
         }
-        let task = &plan.tasks[self.work.state.plan_index(i) as usize];
-        match &task.kind {
+        match &self.plan_of(i).kind {
             TaskKind::Worker(_) => self.begin_attempts(i, cascade),
             TaskKind::WorkerOf(template) => {
                 let Some(text) = self.text(i, "type", template, cascade) else { return };
@@ -60,8 +59,7 @@ impl Step<'_> {
             TaskKind::Fail { code, message } => {
                 let Some(code) = self.text(i, "fail.code", code, cascade) else { return };
                 let Some(message) = self.text(i, "fail.message", message, cascade) else { return };
-                let code = if code.is_empty() { "failed" } else { &code };
-                self.fail_task(i, &Words::clipped(code, &message), cascade);
+                self.fail_task(i, &Words::clipped(&code, &message), cascade);
             }
             TaskKind::Finish { output } => self.finish(i, output.as_ref(), cascade),
             TaskKind::Workflow(_) => {
@@ -86,7 +84,7 @@ impl Step<'_> {
     }
 
     /// Fails a node for a fault of an expression, unless payloads have to be at hand first.
-    fn halt(&mut self, i: u32, halt: Halt, cascade: &mut Cascade) {
+    pub(super) fn halt(&mut self, i: u32, halt: Halt, cascade: &mut Cascade) {
         if let Some(words) = halt.words(cascade) {
             self.fail_task(i, &words, cascade);
         }
@@ -130,10 +128,9 @@ impl Step<'_> {
     /// The first attempt of what a worker does.
     fn begin_attempts(&mut self, i: u32, cascade: &mut Cascade) {
         if !self.task(i).fixed_input {
-            let plan = self.plan;
-            let task = &plan.tasks[self.work.state.plan_index(i) as usize];
+            let template = self.plan_of(i).input.as_ref();
             let what = || format!("tasks.{}.input", self.path(i));
-            match self.evaluate(View::of(i), task.input.as_ref(), what, "input_too_large") {
+            match self.evaluate(View::of(i), template, what, "input_too_large") {
                 Ok(value) => {
                     let field = self.field(&format!("a{i}.1"));
                     self.task_mut(i).input = Payload::Null;

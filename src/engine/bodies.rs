@@ -10,6 +10,7 @@ use crate::model::json;
 use crate::model::payload::{Field, PAYLOAD_MAX, Payload};
 use crate::model::plan::{Group, TaskKind};
 use crate::model::run::{Block, BlockKind, RunState, RunStatus, TaskPhase, Undo, Waiting};
+use crate::model::time::Timestamp;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use std::ops::Range;
 /// Code of the failure of what took longer than its `timeout.total`.
 pub(super) const TIMED_OUT: &str = "timeout_total";
 
-impl Step<'_> {
+impl<'s> Step<'s> {
     /// The nodes of a block.
     pub(super) fn nodes(&self, block: u32) -> Range<u32> {
         let found = block.checked_sub(1).and_then(|b| self.work.state.blocks.get(b as usize));
@@ -25,7 +26,7 @@ impl Step<'_> {
     }
 
     /// The group that a node is.
-    pub(super) fn group_of(&self, i: u32) -> Option<&Group> {
+    pub(super) fn group_of(&self, i: u32) -> Option<&'s Group> {
         match &self.plan_of(i).kind {
             TaskKind::Group(group) => Some(group),
             TaskKind::Worker(_)
@@ -45,14 +46,7 @@ impl Step<'_> {
             Waiting::Body { open: 0, error, undoing, .. } => self.end_group(i, error, undoing, cascade),
             Waiting::Items { block, .. } => self.advance_items(i, block, cascade),
             Waiting::Iterations { block, index, due, .. } => {
-                self.advance_loop(
-                    i,
-                    block,
-                    index,
-                    due.is_some_and(|due| due > self.now),
-                    due.is_some(),
-                    cascade,
-                );
+                self.advance_loop(i, block, index, due, cascade);
             }
             Waiting::Body { .. } | Waiting::Timer { .. } | Waiting::Signal { .. } => {}
         }
@@ -80,11 +74,7 @@ impl Step<'_> {
         if self.is_stopping(i) {
             return self.end_task(i, End::Cancelled, cascade);
         }
-        let plan = self.plan;
-        let template = match &plan.tasks[self.work.state.plan_index(i) as usize].kind {
-            TaskKind::Group(group) => group.output.as_ref(),
-            _ => None,
-        };
+        let template = self.group_of(i).and_then(|group| group.output.as_ref());
         let what = || format!("tasks.{}.output", self.path(i));
         let value = match template {
             Some(template) => self.evaluate(View::inside(i), Some(template), what, "output_too_large"),
@@ -170,8 +160,7 @@ impl Step<'_> {
     }
 
     fn advance_items(&mut self, i: u32, block: u32, cascade: &mut Cascade) {
-        let plan = self.plan;
-        let Some(for_each) = &plan.tasks[self.work.state.plan_index(i) as usize].for_each else { return };
+        let Some(for_each) = &self.plan_of(i).for_each else { return };
         let nodes = self.nodes(block);
         let len = nodes.end - nodes.start;
         let paused = self.work.state.status == RunStatus::Paused;
@@ -229,11 +218,7 @@ impl Step<'_> {
                 let output = self.keep_output(i, value);
                 self.complete_task(i, output, cascade);
             }
-            Err(halt) => {
-                if let Some(words) = halt.words(cascade) {
-                    self.fail_task(i, &words, cascade);
-                }
-            }
+            Err(halt) => self.halt(i, halt, cascade),
         }
     }
 
@@ -242,12 +227,10 @@ impl Step<'_> {
         i: u32,
         block: u32,
         index: u32,
-        too_early: bool,
-        delayed: bool,
+        due: Option<Timestamp>,
         cascade: &mut Cascade,
     ) {
-        let plan = self.plan;
-        let Some(repeat) = &plan.tasks[self.work.state.plan_index(i) as usize].repeat else { return };
+        let Some(repeat) = &self.plan_of(i).repeat else { return };
         let output = match &self.task(self.nodes(block).start).phase {
             TaskPhase::Completed { output } => output.clone(),
             // By hand.
@@ -267,10 +250,10 @@ impl Step<'_> {
             | TaskPhase::Retrying { .. }
             | TaskPhase::Waiting(_) => return,
         };
-        if self.work.state.status == RunStatus::Paused || too_early {
+        if self.work.state.status == RunStatus::Paused || due.is_some_and(|due| due > self.now) {
             return;
         }
-        if !delayed {
+        if due.is_none() {
             let last = index + 1 >= repeat.max;
             let more = match &repeat.condition {
                 None => !last,
@@ -279,12 +262,7 @@ impl Step<'_> {
                     let value = self.evaluate(View::after(i), Some(condition), what, "value_too_large");
                     match value.and_then(|v| Ok(truth(&v.json, &what())?)) {
                         Ok(more) => more,
-                        Err(halt) => {
-                            if let Some(words) = halt.words(cascade) {
-                                self.fail_task(i, &words, cascade);
-                            }
-                            return;
-                        }
+                        Err(halt) => return self.halt(i, halt, cascade),
                     }
                 }
             };

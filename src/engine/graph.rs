@@ -127,11 +127,7 @@ impl Step<'_> {
                     let input = value.into_payload(|| field, &mut self.work.written);
                     self.work.state.undo.push(crate::model::run::Undo { node: i, input });
                 }
-                Err(halt) => {
-                    let Some(words) = halt.words(cascade) else { return };
-                    let failure = self.add_failure(&words, Some(i));
-                    return self.end_task(i, End::Failed { failure }, cascade);
-                }
+                Err(halt) => return self.halt(i, halt, cascade),
             }
         }
         self.end_task(i, End::Completed { output }, cascade);
@@ -365,10 +361,7 @@ impl Step<'_> {
                 Ok(false) => {
                     return self.end_task(i, End::Skipped { counts_as_failed: false }, cascade);
                 }
-                Err(halt) => {
-                    let Some(words) = halt.words(cascade) else { return };
-                    return self.fail_task(i, &words, cascade);
-                }
+                Err(halt) => return self.halt(i, halt, cascade),
             }
         }
         self.begin(i, cascade);

@@ -69,8 +69,9 @@ impl Words {
         Self { code: code.to_owned(), message: message.into() }
     }
 
-    /// As they would be kept at most.
+    /// As they would be kept at most. A failure without a code is still one.
     pub(super) fn clipped(code: &str, message: &str) -> Self {
+        let code = if code.is_empty() { "failed" } else { code };
         Self { code: clip(code, CODE_MAX).to_owned(), message: clip(message, MESSAGE_MAX).to_owned() }
     }
 

@@ -36,9 +36,8 @@ pub(super) fn apply(txn: &mut Txn<'_>, path: &TaskPath, action: &Action) -> Resu
             step.complete_task(i, output, &mut cascade);
         }
         Action::Fail(failure) => {
-            let code = if failure.code.is_empty() { "failed" } else { &failure.code };
             let message = if failure.message.is_empty() { "ended by hand" } else { &failure.message };
-            let words = Words::clipped(code, message);
+            let words = Words::clipped(&failure.code, message);
             step.fail_scope(i, &words, |failure| End::Failed { failure }, &mut cascade);
         }
     }

@@ -8,9 +8,7 @@ use super::find;
 use crate::model::command::{AttemptKey, Outcome, Refusal, ReportedFailure};
 
 pub(super) fn apply(txn: &mut Txn<'_>, key: &AttemptKey, failure: &ReportedFailure) -> Result<Outcome, Stop> {
-    // A failure without a word is still one.
-    let code = if failure.code.is_empty() { "failed" } else { &failure.code };
-    let words = Words::clipped(code, &failure.message);
+    let words = Words::clipped(&failure.code, &failure.message);
     let found = find(txn, key)?;
     if found.lease.is_none() {
         let repeated = found.accepted && found.failure(key.attempt).is_some_and(|f| words.are(f));

@@ -41,17 +41,6 @@ pub(super) enum Compiled {
     Program(Program),
 }
 
-impl Compiled {
-    /// Whether rendering it runs a program.
-    pub(super) fn is_computed(&self) -> bool {
-        match self {
-            Self::Path(_) => false,
-            Self::Default(_, other) => other.is_computed(),
-            Self::Program(_) => true,
-        }
-    }
-}
-
 /// What `run` has.
 const RUN: [&str; 7] = ["id", "workflow", "version", "try", "created_at", "tags", "priority"];
 /// What it has in `finally`, too.

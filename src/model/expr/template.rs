@@ -21,6 +21,7 @@ pub struct Template {
     pieces: Vec<Piece>,
     lookups: Lookups,
     roots: Vec<Root>,
+    computed: u32,
 }
 
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Template {
         }
         builder.flush();
         let roots = builder.lookups.roots();
-        Self { pieces: builder.pieces, lookups: builder.lookups, roots }
+        Self { pieces: builder.pieces, lookups: builder.lookups, roots, computed: builder.computed as u32 }
     }
 
     /// The value as JSON text with its expressions as they were written, for people.
@@ -74,11 +75,7 @@ impl Template {
 
     /// How many expressions have to be computed to render it: all but plain paths.
     pub fn computed(&self) -> u32 {
-        let what = |piece: &Piece| match piece {
-            Piece::Raw(_) => false,
-            Piece::Value { what, .. } | Piece::Text { what, .. } => what.is_computed(),
-        };
-        self.pieces.iter().filter(|p| what(p)).count() as u32
+        self.computed
     }
 
     /// If the whole template is one plain path into a payload (all roots but facts and numbers): its root and

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let files = ["proto/downbeat/v1/downbeat.proto", "proto/downbeat/v1/worker.proto"];
+    let files = [
+        "proto/downbeat/v1/downbeat.proto",
+        "proto/downbeat/v1/schedules.proto",
+        "proto/downbeat/v1/worker.proto",
+    ];
     let descriptors = protox::compile(files, ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
     let path = out.join("downbeat_descriptor.bin");

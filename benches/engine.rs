@@ -58,6 +58,8 @@ fn start() -> Command {
         tags: BTreeMap::new(),
         priority: None,
         start_at: None,
+        origin: None,
+        not_after: None,
     })
 }
 

@@ -8,6 +8,7 @@ use downbeat::app::{App, Options, RunFeed};
 use downbeat::dispatch::message::{FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker};
 use downbeat::model::document::Format;
 use downbeat::model::ids::{RunId, TaskType, WorkflowName};
+use downbeat::model::labels::Labels;
 use downbeat::model::run::RunStatus;
 use downbeat::model::time::{Span, SystemClock};
 use downbeat::store::kv::memory::MemoryStore;
@@ -46,7 +47,7 @@ async fn echo(app: App, credit: u32) {
     let work = TaskType::new("work").unwrap();
     let hello = Hello {
         label: "echo".into(),
-        subscriptions: vec![Subscription { task_type: work, credit }],
+        subscriptions: vec![Subscription { task_type: work, credit, labels: Labels::NONE }],
         ..Hello::default()
     };
     let mut stream = app.connect(hello).await.unwrap();
@@ -121,4 +122,44 @@ async fn a_chain_runs_to_its_end_and_tells_its_events_in_order() {
     app.drain(Span::secs(1));
     app.stop().await;
     worker.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_with_much_credit_gets_what_is_oldest_of_all_it_can_do() {
+    let app = app().await;
+    for (name, labels) in [("plain", "{}"), ("rare", "{ gpu: 'true' }")] {
+        let text = format!("name: {name}\ntasks: {{ t: {{ type: work, labels: {labels} }} }}\n");
+        app.register(None, text.as_bytes(), Format::Yaml, false).await.unwrap();
+    }
+    for n in 0..40 {
+        // A minute older than the others by its priority.
+        for (name, priority) in [("plain", 0), ("rare", 1)] {
+            let workflow = WorkflowName::new(name).unwrap();
+            let request =
+                StartRequest { workflow, priority: Some(priority), ..start(&format!("{name}-{n}")) };
+            app.start(request).await.unwrap();
+        }
+    }
+    let labels = Labels::new([("gpu", "true"), ("zone", "1")]).unwrap();
+    let work = TaskType::new("work").unwrap();
+    let hello = Hello {
+        label: "rare".into(),
+        subscriptions: vec![Subscription { task_type: work, credit: 40, labels }],
+        ..Hello::default()
+    };
+    let mut stream = app.connect(hello).await.unwrap();
+    let mut given = Vec::new();
+    while given.len() < 40 {
+        match tokio::time::timeout(std::time::Duration::from_secs(20), stream.next()).await.unwrap().unwrap()
+        {
+            ToWorker::Assign(tasks) => given.extend(tasks.into_iter().map(|t| t.run.to_string())),
+            ToWorker::Ping => stream.receive(FromWorker::Pong).await.unwrap(),
+            _ => {}
+        }
+    }
+    let plain: Vec<_> = given.iter().filter(|run| !run.starts_with("rare-")).collect();
+    assert!(plain.is_empty(), "{plain:?}");
+    drop(stream);
+    app.drain(Span::secs(1));
+    app.stop().await;
 }

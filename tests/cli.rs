@@ -44,6 +44,7 @@ fn server() -> Server {
         if let Some(url) = line.strip_prefix("listening on ") {
             break url.to_owned();
         }
+        assert!(!line.contains("Creating database") && !line.contains("ingestion"), "a library says {line}");
     };
     // Its log must not fill the pipe.
     std::thread::spawn(move || lines.for_each(drop));
@@ -90,7 +91,7 @@ fn json(text: &str) -> Value {
 
 fn worker(server: &Server, task_type: &str, command: &[&str]) -> Process {
     let child = Command::new(PROGRAM)
-        .args(["worker", "--type", task_type, "--label", task_type, "--"])
+        .args(["worker", "--type", task_type, "--name", task_type, "--"])
         .args(command)
         .env("DOWNBEAT_SERVER", &server.url)
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -243,8 +244,56 @@ fn a_run_can_be_told_to_begin_later() {
     );
     let run = json(&done(&server, &["start", "later", "--at", "+1h", "--output", "json"]));
     assert_eq!(run["status"].as_str(), Some("pending"));
-    assert!(fails(&server.url, &["start", "later", "--at", "tomorrow"], 1).contains("start_at: "));
+    assert!(fails(&server.url, &["start", "later", "--at", "tomorrow"], 2).contains("start_at: "));
     assert_eq!(done(&server, &["cancel", "l-1"]), "l-1 cancelled\n");
+}
+
+#[test]
+fn a_schedule_is_put_shown_run_and_removed() {
+    let server = server();
+    register(&server, "name: quick\ntasks:\n  a: { set: { done: true } }\n");
+    let put =
+        ["schedule", "put", "nightly", "--workflow", "quick", "--cron", "30 2 * * *", "--cron", "@hourly"];
+    let tried = done(&server, &[&put[..], &["--dry-run"]].concat());
+    assert!(tried.starts_with("is valid: nightly active, next 20"), "{tried}");
+    let created =
+        done(&server, &[&put[..], &["--time-zone", "Europe/Berlin", "--tag", "team=data"]].concat());
+    assert!(created.starts_with("created: nightly active, next 20"), "{created}");
+    done(&server, &["register", "examples/workflows/nightly-report.yaml"]);
+    for file in ["nightly", "opening-hours"] {
+        let path = format!("examples/schedules/{file}.yaml");
+        let created = done(&server, &["schedule", "put", file, &path]);
+        assert!(created.contains(&format!("{file} active, next 20")), "{created}");
+    }
+    let list = done(&server, &["schedule", "list"]);
+    assert_eq!(list.lines().count(), 3, "{list}");
+    assert!(
+        list.lines().nth(1).unwrap().starts_with("opening-hours  nightly-report  */15 9-17 * * mon-fri | "),
+        "{list}"
+    );
+    assert_eq!(done(&server, &["schedule", "next", "nightly", "--count", "3"]).lines().count(), 3);
+    assert!(done(&server, &["schedule", "pause", "nightly"]).starts_with("nightly paused"));
+    assert_eq!(done(&server, &["schedule", "run", "nightly", "--id", "x"]), "nightly.r-x is being started\n");
+    assert!(done(&server, &["schedule", "resume", "nightly"]).starts_with("nightly active"));
+    let from = ["--from", "2026-01-05T00:00:00Z", "--to", "2026-01-07T00:00:00Z"];
+    assert_eq!(
+        done(&server, &[&["schedule", "backfill", "nightly"], &from[..]].concat()),
+        "2 slots to start\n"
+    );
+    let shown = done(&server, &["schedule", "get", "nightly"]);
+    assert!(
+        shown.contains("starts nightly-report at 30 2 * * * (Europe/Berlin), overlap skip, catch-up latest"),
+        "{shown}"
+    );
+    let view = json(&done(&server, &["schedule", "get", "nightly", "--output", "json"]));
+    assert_eq!((&view["tags"]["team"], &view["revision"]), (&"data".into(), &2.into()));
+    done(&server, &["schedule", "delete", "nightly"]);
+    let gone = fails(&server.url, &["schedule", "get", "nightly"], 1);
+    assert!(gone.contains("(schedule_not_found)"), "{gone}");
+    let faults =
+        fails(&server.url, &["schedule", "put", "x", "--workflow", "quick", "--cron", "0 0 31 4,6 *"], 1);
+    assert!(faults.contains("no April or June has a day 31"), "{faults}");
+    fails(&server.url, &["schedule", "put", "x", "--workflow", "quick"], 2);
 }
 
 #[test]
@@ -408,7 +457,7 @@ fn what_is_wrong_is_said_once() {
     let server = server();
     let output =
         Command::new(PROGRAM).args(["list", "--cursor", "junk", "--server", &server.url]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let said = text(&output.stderr);
     assert_eq!(said.matches("none that this list gave out").count(), 1, "{said}");
     assert!(said.starts_with("error: cursor: "), "{said}");
@@ -442,4 +491,73 @@ fn the_python_worker_does_its_part_in_less_than_forty_lines() {
     let mut said = String::new();
     errors.read_to_string(&mut said).unwrap();
     assert!(!said.contains("Traceback"), "{said}");
+}
+
+#[test]
+fn what_is_no_request_is_wrong_usage_and_what_is_refused_has_failed() {
+    let server = server();
+    let url = &server.url;
+    for (arguments, said) in [
+        (&["start", "greet", "--at", "tomorrow"][..], "tomorrow"),
+        (&["start", "greet", "--id", "a b"], "a b"),
+        (&["start", "greet", "--priority", "101"], "101"),
+        (&["list", "--status", "bogus"], "bogus"),
+        (&["list", "--cursor", "junk"], "cursor"),
+        (&["list", "--tag", "nothing"], "nothing"),
+    ] {
+        let text = fails(url, arguments, 2);
+        assert!(text.contains(said), "{arguments:?}: {text}");
+    }
+    for arguments in [&["start", "nowhere"][..], &["get", "nothing"], &["cancel", "nothing"]] {
+        fails(url, arguments, 1);
+    }
+}
+
+#[test]
+fn what_cannot_be_printed_is_a_failure_and_a_reader_that_went_away_is_none() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let schema = || {
+        let mut command = Command::new(PROGRAM);
+        command.arg("schema").stderr(Stdio::piped());
+        command
+    };
+    let output = schema().stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("it could not all be printed: "), "{}", text(&output.stderr));
+
+    let mut child = schema().stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_task_that_waits_for_a_worker_with_labels_says_so() {
+    let server = server();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("train.yaml");
+    let text = "name: train\ntasks: { t: { type: work, labels: { region: eu, gpu: 'true' } } }\n";
+    std::fs::write(&file, text).unwrap();
+    done(&server, &["register", file.to_str().unwrap()]);
+    done(&server, &["start", "train", "--id", "r1"]);
+    let shown = done(&server, &["get", "r1"]);
+    assert!(shown.contains("waits for a worker with gpu=true, region=eu"), "{shown}");
+    let mut worker = Command::new(PROGRAM);
+    worker.args([
+        "worker",
+        "--type",
+        "work",
+        "--label",
+        "region=eu",
+        "--label",
+        "gpu=true",
+        "--label",
+        "zone=1",
+    ]);
+    let _worker = Process(
+        worker.args(["--server", &server.url, "--", "echo", "7"]).stderr(Stdio::null()).spawn().unwrap(),
+    );
+    let run = json(&done(&server, &["start", "train", "--id", "r2", "--wait", "--output", "json"]));
+    assert_eq!((&run["status"], &run["tasks"][0]["output"]), (&"completed".into(), &7.into()));
+    let first = json(&done(&server, &["get", "r1", "--output", "json"]));
+    assert_eq!(first["status"], "completed", "the older one was done before");
 }

@@ -142,7 +142,7 @@ FAIL {failing}:15: never told
        expected completed
        got      running
 FAIL {failing}:18: no answer
-     no answer is given for a (type work); add one under 'tasks' by path, id or type
+     no answer is given for a (type work); add one under 'tasks' by path, id, type or workflow
      status
        expected completed
        got      running
@@ -192,7 +192,7 @@ cases:
     let text = said(&output);
     for part in [
         ":7: cases[0].inputs: unknown key \"inputs\" (did you mean 'input'?)",
-        ":8: cases[0].tasks.wrok: the workflow has no task with the path, id or type \"wrok\" (did you mean 'work'?)",
+        ":8: cases[0].tasks.wrok: the workflow has no task with the path, id, type or workflow \"wrok\" (did you mean 'work'?)",
         ":8: cases[0].tasks.a: an answer has exactly one of output, fail and 'untaken: true'",
         ":8: cases[0].tasks.work: there is no answer in the list",
         ":9: cases[0].signals[0].at: the duration \"soon\" is not valid",
@@ -202,8 +202,28 @@ cases:
         ":11: cases[0].expect.tasks.b: the workflow has no task \"b\"",
         ":11: cases[0].expect.tasks.a: a task has no status \"ended\"",
         ":11: cases[0].expect.order[0]: the workflow has no task \"a/b\"",
+        ":12: cases[1].name: another case is called \"x\" too",
         ":13: cases[1].expect.error.cod: unknown key \"cod\" (did you mean 'code'?)",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
+
+    let twice = write(
+        "twice.yaml",
+        "workflow: nowhere.yaml
+cases:
+  - name: x
+  - name: y
+    expect: { status: completed }
+  - expect: { status: completed }
+    name: x
+",
+    );
+    let output = downbeat(&["test", &twice]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains(":7: cases[2].name: another case is called \"x\" too"),
+        "{}",
+        said(&output)
+    );
 }

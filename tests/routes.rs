@@ -13,7 +13,10 @@ mod routes {
     mod events;
     mod grpc;
     mod grpc_worker;
+    mod labels;
+    mod limits;
     mod runs;
+    mod schedules;
     mod stop;
     mod tasks;
     mod workflows;

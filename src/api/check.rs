@@ -4,13 +4,16 @@ use super::error::{cut, invalid, invalid_all};
 use super::limits::{CLAIM_MAX, CLAIM_TYPES_MAX, LABEL_MAX, TAG_KEY_MAX, TAG_VALUE_MAX, TAGS_MAX};
 use crate::app::AppError;
 use crate::app::bulk::ITEMS_MAX;
-use crate::app::view::{ByHand, RunFilter, StartAt, Which};
+use crate::app::error::invalid_schedule;
+use crate::app::view::{ByHand, RunFilter, SchedulePut, StartAt, Which};
 use crate::dispatch::message::AckStatus;
 use crate::model::error::{ErrorCode, Fault};
 use crate::model::event::EventKind;
 use crate::model::ids::{RunId, TaskType};
+use crate::model::labels::{LABEL_RULE, LABELS_MAX, Labels, is_label_part};
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::RunStatus;
+use crate::model::schedule::{Asked, ScheduleName};
 use crate::model::{duration, instant, json};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -53,6 +56,33 @@ pub(crate) fn check_tags(tags: &BTreeMap<String, String>) -> Result<(), AppError
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(invalid_all(faults)) }
+}
+
+/// Next firings that are told if nothing is said.
+pub(crate) const FIRINGS_DEFAULT: u32 = 10;
+
+/// Reads how many next firings are to be told.
+pub(crate) fn firings_count(count: u32) -> Result<u32, String> {
+    if (1..=100).contains(&count) { Ok(count) } else { Err(format!("{count} is not from 1 to 100")) }
+}
+
+/// Checks the definition of a schedule; all faults are told at once.
+pub(crate) fn schedule(name: ScheduleName, asked: &Asked) -> Result<SchedulePut, AppError> {
+    let input = asked.input.clone().unwrap_or_default();
+    if input.len() > PAYLOAD_MAX {
+        check_payload("input", &input)?;
+    }
+    let tags = check_tags(&asked.tags).err().map(|e| e.faults).unwrap_or_default();
+    match asked.check() {
+        Ok(definition) if tags.is_empty() => {
+            Ok(SchedulePut { name, definition, input, paused: asked.paused })
+        }
+        Ok(_) => Err(invalid_schedule(tags)),
+        Err(mut faults) => {
+            faults.extend(tags);
+            Err(invalid_schedule(faults))
+        }
+    }
 }
 
 /// Refuses a priority that is none.
@@ -165,11 +195,11 @@ pub(crate) fn run_status(text: &str) -> Result<RunStatus, String> {
 
 /// Reads a type of events, or a family of them.
 pub(crate) fn event_type(text: &str) -> Result<String, String> {
-    if matches!(text, "run.*" | "task.*") || EventKind::ALL.iter().any(|k| k.name() == text) {
+    if matches!(text, "run.*" | "task.*" | "schedule.*") || EventKind::ALL.iter().any(|k| k.name() == text) {
         return Ok(text.to_owned());
     }
     let names: Vec<_> = EventKind::ALL.iter().map(|k| k.name()).collect();
-    Err(format!("{text:?} is no type of event: run.*, task.*, {}", names.join(", ")))
+    Err(format!("{text:?} is no type of event: run.*, task.*, schedule.*, {}", names.join(", ")))
 }
 
 /// Checks the types of a claim.
@@ -188,6 +218,28 @@ pub(crate) fn task_types(texts: &[String]) -> Result<Vec<TaskType>, AppError> {
         word(&path, text, TaskType::new)
     };
     texts.iter().enumerate().map(read).collect()
+}
+
+/// Reads the labels of a worker, which stand at `path`.
+pub(crate) fn labels(path: &str, given: &BTreeMap<String, String>) -> Result<Labels, AppError> {
+    let mut faults = Vec::new();
+    let mut fault = |path: String, message: String| faults.push(Fault { path, line: None, message });
+    if given.len() > LABELS_MAX {
+        fault(path.to_owned(), format!("has {} labels; at most {LABELS_MAX} are taken", given.len()));
+    }
+    for (key, value) in given.iter().take(LABELS_MAX) {
+        for (what, part) in [("key", key), ("value", value)] {
+            if !is_label_part(part) {
+                let message = format!("the {what} of a label {:?} is not valid: {LABEL_RULE}", cut(part, 64));
+                fault(format!("{path}.{}", cut(key, 64)), message);
+            }
+        }
+    }
+    let pairs = given.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    match Labels::new(pairs).filter(|_| faults.is_empty()) {
+        Some(labels) => Ok(labels),
+        None => Err(invalid_all(faults)),
+    }
 }
 
 /// Checks the size of a claim.
@@ -319,7 +371,23 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_bounded() {
+    fn labels_of_workers_are_read_and_refused_with_all_faults() {
+        let read = |pairs: &[(&str, &str)]| {
+            let given = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            labels("labels", &given).map_err(|e| e.faults.into_iter().map(|f| f.path).collect::<Vec<_>>())
+        };
+        assert_eq!(read(&[]), Ok(Labels::NONE));
+        assert_eq!(read(&[("region", "eu"), ("gpu", "true")]).unwrap().as_str(), "gpu=true;region=eu");
+        let bad = read(&[("a b", "c"), ("d", ""), ("e", "f")]);
+        assert_eq!(bad, Err(vec!["labels.a b".to_owned(), "labels.d".to_owned()]));
+        let many: Vec<String> = (0..9).map(|n| format!("k{n}")).collect();
+        let many: Vec<_> = many.iter().map(|k| (k.as_str(), "v")).collect();
+        assert_eq!(read(&many), Err(vec!["labels".to_owned()]));
+        assert!(read(&many[1..]).is_ok());
+    }
+
+    #[test]
+    fn names_of_workers_are_bounded() {
         assert_eq!(label("worker", String::new(), || "peer".into()), Ok("peer".into()));
         assert_eq!(label("worker", "w".into(), || "peer".into()), Ok("w".into()));
         assert!(label("worker", "w".repeat(257), || "peer".into()).is_err());

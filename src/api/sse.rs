@@ -14,7 +14,7 @@ use super::Connection;
 use super::limits::FRAME_BYTES;
 use super::rest::view::ErrorJson;
 use crate::app::EventFeed;
-use crate::app::view::{EventItem, EventView, ValueView};
+use crate::app::view::{EventItem, EventView, SlotView, ValueView};
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -100,7 +100,8 @@ pub(crate) struct EventData {
     /// RFC 3339, UTC, microseconds.
     #[schema(format = DateTime)]
     time: String,
-    run: String,
+    /// Left out where a schedule has left out a slot.
+    run: Option<String>,
     workflow: Option<String>,
     version: Option<u32>,
     /// The run was deleted meanwhile: there are no values any more.
@@ -116,6 +117,19 @@ pub(crate) struct EventData {
     worker: Option<String>,
     /// Name of the signal, on `signal.received`.
     signal: Option<String>,
+    /// Name of the schedule, on `schedule.fired` and `schedule.skipped`.
+    schedule: Option<String>,
+    /// When the schedule was due; with `until` the first of several slots that were left out together.
+    #[schema(format = DateTime)]
+    slot: Option<String>,
+    /// The last of several slots.
+    #[schema(format = DateTime)]
+    until: Option<String>,
+    /// How many slots; 10000 stands for more, too.
+    count: Option<u32>,
+    /// Why slots were left out: `overlap`, `missed`, `paused` or `queue_full`; of a run that could not be started
+    /// `refused`, and why is in `error`.
+    reason: Option<String>,
     /// On `completed`; on `signal.received` what the signal carries.
     #[schema(value_type = Option<serde_json::Value>)]
     output: Option<()>,
@@ -129,7 +143,7 @@ fn write_event(out: &mut Vec<u8>, event: &EventView) {
     let begin = out.len();
     // Writing to a vector cannot fail, but for a value that cannot be JSON; then nothing of it is sent.
     if let Err(error) = try_write_event(out, event) {
-        tracing::error!(%error, run = %event.run, "an event could not be written");
+        tracing::error!(%error, run = ?event.run, "an event could not be written");
         out.truncate(begin);
     }
 }
@@ -139,13 +153,15 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
     out.extend_from_slice(b"id: ");
     out.extend(event.cursor.bytes().filter(|b| !matches!(b, b'\r' | b'\n' | 0)));
     // Names follow rules that leave nothing to escape.
-    write!(
-        out,
-        "\nevent: {kind}\ndata: {{\"type\":\"{kind}\",\"time\":\"{}\",\"run\":\"{}\"",
-        event.time, event.run
-    )?;
+    write!(out, "\nevent: {kind}\ndata: {{\"type\":\"{kind}\",\"time\":\"{}\"", event.time)?;
+    if let Some(run) = &event.run {
+        write!(out, ",\"run\":\"{run}\"")?;
+    }
     if let Some((workflow, version)) = &event.workflow {
-        write!(out, ",\"workflow\":\"{workflow}\",\"version\":{version}")?;
+        write!(out, ",\"workflow\":\"{workflow}\"")?;
+        if *version > 0 {
+            write!(out, ",\"version\":{version}")?;
+        }
     }
     if event.deleted {
         out.extend_from_slice(b",\"deleted\":true");
@@ -169,6 +185,9 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
     if let Some(signal) = &event.signal {
         write!(out, ",\"signal\":\"{signal}\"")?;
     }
+    if let Some(slot) = &event.schedule {
+        write_slot(out, slot)?;
+    }
     if let Some(output) = &event.output {
         out.extend_from_slice(b",\"output\":");
         write_value(out, output)?;
@@ -178,6 +197,21 @@ fn try_write_event(out: &mut Vec<u8>, event: &EventView) -> std::io::Result<()> 
         serde_json::to_writer(&mut *out, &ErrorJson::from(failure))?;
     }
     out.extend_from_slice(b"}\n\n");
+    Ok(())
+}
+
+/// Writes what an event says of a schedule.
+fn write_slot(out: &mut Vec<u8>, slot: &SlotView) -> std::io::Result<()> {
+    write!(out, ",\"schedule\":\"{}\"", slot.name)?;
+    if let Some(at) = slot.slot {
+        write!(out, ",\"slot\":\"{at}\"")?;
+    }
+    if let Some(until) = slot.until {
+        write!(out, ",\"until\":\"{until}\",\"count\":{}", slot.count)?;
+    }
+    if let Some(reason) = slot.reason {
+        write!(out, ",\"reason\":\"{reason}\"")?;
+    }
     Ok(())
 }
 
@@ -210,6 +244,7 @@ mod tests {
     use crate::app::view::ErrorView;
     use crate::model::event::EventKind;
     use crate::model::ids::{RunId, TaskPath, TaskType, WorkflowName};
+    use crate::model::schedule::ScheduleName;
     use crate::model::time::Timestamp;
 
     fn event(kind: EventKind) -> EventView {
@@ -217,7 +252,7 @@ mod tests {
             cursor: "c1".into(),
             kind,
             time: Timestamp(1_000_123),
-            run: RunId::new("order-1").unwrap(),
+            run: Some(RunId::new("order-1").unwrap()),
             tags: std::collections::BTreeMap::new(),
             deleted: false,
             workflow: Some((WorkflowName::new("order").unwrap(), 3)),
@@ -228,6 +263,7 @@ mod tests {
             worker: None,
             output: None,
             signal: None,
+            schedule: None,
             error: None,
         }
     }
@@ -318,6 +354,7 @@ mod tests {
         full.task_type = Some(TaskType::new("a").unwrap());
         (full.attempt, full.delivery, full.worker) = (Some(1), Some(2), Some("w".into()));
         (full.signal, full.output) = (Some("approved".into()), Some(ValueView::default()));
+        full.schedule = Some(slot());
         full.error = Some(ErrorView { code: "c".into(), message: "m".into(), task: None, attempt: 0 });
         let text = text(&full);
         let data = text.lines().nth(2).unwrap().strip_prefix("data: ").unwrap();
@@ -327,6 +364,30 @@ mod tests {
             schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
         described.retain(|key| *key != "deleted");
         assert_eq!(data.keys().map(String::as_str).collect::<Vec<_>>(), described);
+    }
+
+    fn slot() -> SlotView {
+        SlotView {
+            name: ScheduleName::new("nightly").unwrap(),
+            slot: Some(Timestamp(0)),
+            until: Some(Timestamp(60_000_000)),
+            count: 2,
+            reason: Some("missed"),
+        }
+    }
+
+    #[test]
+    fn a_slot_that_was_left_out_has_no_run_and_the_newest_version_no_number() {
+        let mut event = event(EventKind::ScheduleSkipped);
+        (event.run, event.schedule) = (None, Some(slot()));
+        event.workflow = Some((WorkflowName::new("order").unwrap(), 0));
+        assert_eq!(
+            text(&event),
+            "id: c1\nevent: schedule.skipped\ndata: {\"type\":\"schedule.skipped\",\
+             \"time\":\"1970-01-01T00:00:01.000123Z\",\"workflow\":\"order\",\"schedule\":\"nightly\",\
+             \"slot\":\"1970-01-01T00:00:00.000000Z\",\"until\":\"1970-01-01T00:01:00.000000Z\",\"count\":2,\
+             \"reason\":\"missed\"}\n\n"
+        );
     }
 
     #[test]

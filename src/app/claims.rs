@@ -9,6 +9,7 @@ use crate::dispatch::{Outbox, SessionKey};
 use crate::model::command::{AttemptKey, Command, Refusal};
 use crate::model::error::ErrorCode;
 use crate::model::ids::TaskType;
+use crate::model::labels::Labels;
 use crate::model::run::RunStatus;
 use crate::model::time::{Span, Timestamp};
 use bytes::Bytes;
@@ -90,12 +91,13 @@ fn give_back(app: &App, left: Vec<Assignment>) {
 }
 
 impl App {
-    /// Claims up to `max` tasks (at most 1,000) for a worker without a session; waits up to `wait` (at most 60 s)
-    /// for the first.
+    /// Claims up to `max` tasks (at most 1,000) of these types for a worker with these labels and without a session;
+    /// waits up to `wait` (at most 60 s) for the first.
     pub async fn claim(
         &self,
         worker: &str,
         types: &[TaskType],
+        labels: &Labels,
         max: u32,
         wait: Span,
     ) -> Result<Vec<Assignment>, AppError> {
@@ -115,7 +117,7 @@ impl App {
         let mut asked = max.min(FIRST_ROUND);
         loop {
             let until = if claimed.is_empty() { until } else { Instant::now() + TOGETHER };
-            let more = self.round(worker, types, asked, until).await;
+            let more = self.round(worker, types, labels, asked, until).await;
             let all = more.len() as u32 == asked;
             claimed.extend(more);
             let bytes: usize = claimed.iter().map(|a| a.input.len() + CLAIMED_AROUND).sum();
@@ -134,13 +136,14 @@ impl App {
         &self,
         worker: &str,
         types: &[TaskType],
+        labels: &Labels,
         credit: u32,
         mut until: Instant,
     ) -> Vec<Assignment> {
         let (key, outbox) = self.inner.dispatcher.lock().open(
             None,
             label(worker).into(),
-            &claim_subscriptions(types, credit),
+            &claim_subscriptions(types, labels, credit),
             Some(credit),
             Instant::now(),
         );

@@ -27,6 +27,8 @@ pub(crate) enum List {
     Workflows = 2,
     /// Position: number of the next task.
     Tasks = 3,
+    /// Position: time of creation in µs, `.`, name.
+    Schedules = 4,
 }
 
 fn check(bytes: &[u8]) -> [u8; CHECK] {

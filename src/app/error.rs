@@ -79,6 +79,13 @@ pub(crate) fn no_run(id: &RunId) -> AppError {
     AppError::new(ErrorCode::RunNotFound, format!("there is no run {id:?}"))
 }
 
+/// What is wrong with the definition of a schedule.
+pub(crate) fn invalid_schedule(faults: Vec<Fault>) -> AppError {
+    let n = faults.len();
+    let s = if n == 1 { "" } else { "s" };
+    AppError::with_faults(ErrorCode::InvalidSchedule, format!("the schedule has {n} fault{s}"), faults)
+}
+
 /// What a refused command means to a caller.
 pub(crate) fn refusal(refusal: &Refusal, id: &RunId) -> AppError {
     let code = match refusal {
@@ -88,10 +95,17 @@ pub(crate) fn refusal(refusal: &Refusal, id: &RunId) -> AppError {
         Refusal::Unknown => return unknown_token(),
         Refusal::Ended(_) | Refusal::Ending(_) => ErrorCode::RunEnded,
         Refusal::NothingToRetry => ErrorCode::NothingToRetry,
-        Refusal::TaskEnded(_) | Refusal::TaskRunning | Refusal::IterationPassed => ErrorCode::TaskNotOpen,
+        Refusal::TaskEnded(_)
+        | Refusal::TaskRunning
+        | Refusal::IterationPassed
+        | Refusal::AroundSkipped(_) => ErrorCode::TaskNotOpen,
         Refusal::NoTask => ErrorCode::TaskNotFound,
         Refusal::TooManySignals(_) => ErrorCode::TooLarge,
-        Refusal::NotEnded(_) => ErrorCode::RunNotEnded,
+        Refusal::NotEnded(_) | Refusal::Telling => ErrorCode::RunNotEnded,
+        Refusal::TooLate => ErrorCode::DeadlineExceeded,
+        Refusal::Full => ErrorCode::Overloaded,
+        // Runs do not say this; `schedules` has the words for it.
+        Refusal::Schedule(_) => ErrorCode::Internal,
     };
     AppError::new(code, format!("run {id:?}: {refusal}"))
 }

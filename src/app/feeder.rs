@@ -3,20 +3,32 @@
 
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
-use crate::dispatch::Reservation;
 use crate::dispatch::dispatcher::Party;
-use crate::model::ids::{Partition, TaskType};
+use crate::dispatch::{Pool, Reservation};
+use crate::model::ids::Partition;
+use crate::model::labels::QueueName;
 use crate::model::time::Span;
-use crate::store::Taken;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Entries of one type taken at once.
+/// Entries taken at once for the workers of one pool.
 const TAKE_MAX: u32 = 512;
+/// Entries taken at once from a queue of a partition where a pool is fed from queues with other labels as well: of what
+/// stands behind a head nothing is known, and the others may hold what is older. So many at most come before that.
+const TAKE_MIXED: u32 = 8;
 /// How long a taken entry stays claimed before it goes back by itself.
 const CLAIM: Span = Span::secs(10);
 
 type Credit = VecDeque<(Reservation, Party)>;
+
+/// Part of a take.
+#[derive(Debug)]
+struct Part {
+    /// Where the queue's head was thought to be.
+    from: i64,
+    /// Whose credit it is for, in the list of this round.
+    pool: usize,
+}
 
 pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
@@ -29,25 +41,33 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let _stopped = stopping.run_until_cancelled(feed).await;
 }
 
-/// One take for all types that have both credit and entries. False: nothing was there.
+/// One take for all pools that have credit and queues with entries. False: there is nothing to be had.
 async fn round(inner: &Inner) -> bool {
     let free = inner.dispatcher.lock().free_credit();
-    let mut wanted: Vec<(Partition, TaskType, u32)> = Vec::new();
-    let mut credit: BTreeMap<TaskType, Credit> = BTreeMap::new();
-    for (task_type, free) in free {
-        let partitions = inner.queues.waiting(&task_type);
-        if partitions.is_empty() {
-            continue;
-        }
-        let mut left = reserve(inner, &task_type, free.min(TAKE_MAX), &mut credit);
-        let share = left.div_ceil(partitions.len() as u32);
-        for partition in partitions {
+    let mut wanted: Vec<(Partition, QueueName, u32)> = Vec::new();
+    let mut parts: Vec<Part> = Vec::new();
+    let mut credit: Vec<Credit> = Vec::new();
+    for (pool, free) in free {
+        let mut sources = inner.queues.waiting(&pool);
+        let Some(first) = sources.first() else { continue };
+        // Up to the first that belongs to another queue; what comes then is seen in the next round.
+        let oldest = sources.iter().take_while(|s| s.labels == first.labels).count();
+        let most = if oldest < sources.len() { TAKE_MIXED } else { TAKE_MAX };
+        sources.truncate(oldest);
+        let share = free.min(TAKE_MAX).div_ceil(oldest as u32).min(most);
+        let asked = free.min(TAKE_MAX).min(share.saturating_mul(oldest as u32));
+        let mine = reserve(inner, &pool, asked);
+        let mut left = mine.len() as u32;
+        for source in sources {
             let n = share.min(left);
             if n > 0 {
-                wanted.push((partition, task_type.clone(), n));
+                let queue = QueueName { task_type: pool.task_type.clone(), labels: source.labels };
+                wanted.push((source.partition, queue, n));
+                parts.push(Part { from: source.score, pool: credit.len() });
                 left -= n;
             }
         }
+        credit.push(mine);
     }
     if wanted.is_empty() {
         return false;
@@ -60,49 +80,52 @@ async fn round(inner: &Inner) -> bool {
             return false;
         }
     };
-    let mut counts: BTreeMap<(Partition, &TaskType), u32> = BTreeMap::new();
-    for t in &taken {
-        *counts.entry((t.partition, &t.task_type)).or_default() += 1;
-    }
-    for (partition, task_type, asked) in &wanted {
-        if counts.get(&(*partition, task_type)).copied().unwrap_or_default() < *asked {
-            inner.queues.emptied(*partition, task_type);
+    let mut any = !taken.is_empty();
+    let mut leases = Vec::with_capacity(taken.len());
+    let mut taken = taken.into_iter().peekable();
+    for ((partition, queue, asked), Part { from, pool }) in wanted.iter().zip(parts) {
+        let (mut got, mut last) = (0, from);
+        while got < *asked
+            && let Some(t) = taken.next_if(|t| t.partition == *partition && t.queue == *queue)
+        {
+            got += 1;
+            last = t.score;
+            // If there is more than was asked for, the claim expires and the entry goes back.
+            leases.extend(credit.get_mut(pool).and_then(VecDeque::pop_front).map(|c| (t, c)));
+        }
+        if got < *asked {
+            // It makes way for those behind it.
+            inner.queues.emptied(*partition, queue);
+            any = true;
+        } else {
+            inner.queues.went_on(*partition, queue, from, last);
         }
     }
-    let any = !taken.is_empty();
-    for t in taken {
-        lease(inner, t, &mut credit).await;
+    for (taken, (reservation, party)) in leases {
+        let (partition, run) = (taken.partition, taken.entry.run.clone());
+        let ask = Ask::Lease { taken, reservation, party };
+        // A lane that is gone means that the server is: claims and credit die with it.
+        drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
     }
     give_back(inner, credit);
     any
 }
 
-/// Sets up to `max` units of credit aside; returns how many.
-fn reserve(inner: &Inner, task_type: &TaskType, max: u32, credit: &mut BTreeMap<TaskType, Credit>) -> u32 {
+/// Sets up to `max` units of a pool's credit aside.
+fn reserve(inner: &Inner, pool: &Pool, max: u32) -> Credit {
     let mut dispatcher = inner.dispatcher.lock();
-    let mine = credit.entry(task_type.clone()).or_default();
+    let mut mine = Credit::new();
     while (mine.len() as u32) < max
-        && let Some(reserved) = dispatcher.reserve(task_type)
+        && let Some(reserved) = dispatcher.reserve_in(pool)
     {
         mine.push_back(reserved);
     }
-    mine.len() as u32
+    mine
 }
 
-async fn lease(inner: &Inner, taken: Taken, credit: &mut BTreeMap<TaskType, Credit>) {
-    let Some((reservation, party)) = credit.get_mut(&taken.task_type).and_then(VecDeque::pop_front) else {
-        // More than was asked for; the claim expires and the entry goes back.
-        return;
-    };
-    let (partition, run) = (taken.partition, taken.entry.run.clone());
-    let ask = Ask::Lease { taken, reservation, party };
-    // A lane that is gone means that the server is: claims and credit die with it.
-    drop(inner.send(Envelope { partition, run, ask, reply: Reply::None }).await);
-}
-
-fn give_back(inner: &Inner, credit: BTreeMap<TaskType, Credit>) {
+fn give_back(inner: &Inner, credit: Vec<Credit>) {
     let mut dispatcher = inner.dispatcher.lock();
-    for (reservation, _) in credit.into_values().flatten() {
+    for (reservation, _) in credit.into_iter().flatten() {
         dispatcher.give_back(reservation);
     }
 }

@@ -1,6 +1,7 @@
 //! What all parts of one server share, and the one place that spawns its tasks.
 
 use super::clock::StoreClock;
+use super::courier::Courier;
 use super::hub::Hub;
 use super::lane::envelope::Envelope;
 use super::options::Options;
@@ -32,6 +33,8 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     /// Something may be taken from a queue: credit, or an entry, has come.
     pub(crate) feed: Notify,
+    /// Messages between records.
+    pub(crate) courier: Courier,
     /// When the ticker has to look before its next beat.
     pub(crate) alarm: Alarm,
     /// This boot of this server.
@@ -82,6 +85,7 @@ impl Inner {
             dispatcher: Mutex::new(Dispatcher::default()),
             feed: Notify::new(),
             alarm: Alarm::default(),
+            courier: Courier::default(),
             store,
             layout,
             options,

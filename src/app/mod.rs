@@ -2,9 +2,10 @@
 //! The only caller of the engine and of `Store::commit`; names no axum, tonic or redis type.
 //!
 //! ```text
-//! workflows, runs, bulk, claims   use cases    sessions   worker streams
+//! workflows, runs, bulk, claims, schedules   use cases      sessions   worker streams
 //! lane/                     the commit path    feeder     queue → worker
-//! cursor                    pages of lists
+//! courier                   messages from run to run         cursor    pages of lists
+//! records                   runs as the store has them
 //! rehearse                  runs against answers given beforehand, without a store
 //! ticker                    what is due        hub, feeds, render   events and views
 //! ```
@@ -14,6 +15,7 @@
 pub mod bulk;
 mod claims;
 mod clock;
+mod courier;
 mod cursor;
 pub mod error;
 mod feeder;
@@ -24,9 +26,11 @@ mod lane;
 mod options;
 mod plans;
 mod queues;
+mod records;
 pub(crate) mod rehearse;
 mod render;
 mod runs;
+mod schedules;
 mod sessions;
 mod ticker;
 pub mod view;
@@ -74,6 +78,7 @@ impl App {
             inner.spawn(lane::Lane::new(Arc::clone(&inner), inbox).run());
         }
         inner.spawn(feeder::run(Arc::clone(&inner)));
+        inner.spawn(courier::run(Arc::clone(&inner)));
         inner.spawn(ticker::run(Arc::clone(&inner)));
         inner.spawn(ticker::run_hints(Arc::clone(&inner)));
         inner.spawn(sessions::run_keeper(Arc::clone(&inner)));

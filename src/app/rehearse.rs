@@ -2,7 +2,7 @@
 //! server, no clock: a loop over the engine, which gives the same result on any machine.
 //!
 //! ```text
-//! due results → due deeds → wake-up → what is queued is taken → deeds that waited for quiet → skip to what is next
+//! due results → due deeds → messages → what is queued is taken → deeds that waited for quiet → skip to what is next
 //! ```
 //!
 //! Invariants
@@ -12,6 +12,9 @@
 //!
 //! To add a way to answer: a variant of [`Reply`], its arm in [`Stage::take`]. To add a deed: its arm in [`ripe`].
 
+mod children;
+mod limits;
+
 use super::render::{AtHand, text_of};
 use crate::engine::limits::{HEARTBEAT_SHARE, LEASE};
 use crate::engine::{self, Env, Payloads, Stop, Txn};
@@ -19,12 +22,14 @@ use crate::model::command::{
     AttemptKey, Command, LeaseTask, Outcome, Refusal, ReportedFailure, SessionView, Start,
 };
 use crate::model::event::EventKind;
-use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId};
+use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath};
+use crate::model::outbox::Delivery;
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, Role};
 use crate::model::run::{Holder, RunState, RunStatus, TaskPhase, Waiting};
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use bytes::Bytes;
+use children::ChildFlight;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds of a rehearsal after which it is given up.
@@ -41,7 +46,7 @@ pub(crate) struct Script {
     pub(crate) at: Timestamp,
     /// When it is to begin; none is at once.
     pub(crate) start_at: Option<Timestamp>,
-    /// By path (`ship[0]`), path without numbers (`ship`), id or type; the first of these that is given counts.
+    /// By path (`ship[0]`), path without numbers (`ship`), id, type or workflow; the first of these that is given counts.
     pub(crate) answers: BTreeMap<String, Answers>,
     /// Signals, in order.
     pub(crate) signals: Vec<Deed>,
@@ -179,6 +184,13 @@ struct Stage<'a> {
     prefix: Option<Prefix>,
     kept: Kept,
     flights: Vec<Flight>,
+    /// Children that go on.
+    children: Vec<ChildFlight>,
+    /// Every child that was begun: its id, task and workflow.
+    begun_children: Vec<(RunId, TaskPath, String)>,
+    /// Messages to others that were not taken yet, and the numbers of those that were.
+    post: Vec<Delivery>,
+    carried: BTreeSet<u32>,
     /// How often each name was called.
     calls: BTreeMap<&'a str, usize>,
     /// Generations of queue entries that nobody takes.
@@ -190,6 +202,8 @@ struct Stage<'a> {
     signals: Vec<&'a Deed>,
     control: Vec<&'a Deed>,
     trouble: Vec<String>,
+    /// Slots and rates, which no other run uses.
+    limits: limits::Limits,
 }
 
 impl<'a> Stage<'a> {
@@ -208,6 +222,10 @@ impl<'a> Stage<'a> {
             prefix: None,
             kept: Kept(AtHand::new()),
             flights: Vec::new(),
+            children: Vec::new(),
+            begun_children: Vec::new(),
+            post: Vec::new(),
+            carried: BTreeSet::new(),
             calls: BTreeMap::new(),
             untaken: BTreeSet::new(),
             inputs: BTreeMap::new(),
@@ -215,6 +233,7 @@ impl<'a> Stage<'a> {
             signals: untimed(&script.signals),
             control: untimed(&script.control),
             trouble: Vec::new(),
+            limits: limits::Limits::default(),
         }
     }
 
@@ -230,9 +249,11 @@ impl<'a> Stage<'a> {
             tags: BTreeMap::new(),
             priority: None,
             start_at: self.script.start_at,
+            origin: None,
+            not_after: None,
         })])?;
         for _ in 0..ROUNDS {
-            if self.results()? || self.due_deed()? || self.take()? || self.quiet_deed()? {
+            if self.results()? || self.due_deed()? || self.errands()? || self.take()? || self.quiet_deed()? {
                 continue;
             }
             let Some(next) = self.next_time() else {
@@ -288,6 +309,10 @@ impl<'a> Stage<'a> {
             self.kept.0.extend(decision.write.payloads);
             self.prefix = Some(decision.prefix);
             self.state = decision.state;
+            let (to_homes, to_runs) = decision.deliveries.into_iter().partition(|d| d.to.is_reserved());
+            self.post.extend::<Vec<Delivery>>(to_runs);
+            self.limits.send(to_homes);
+            self.settle_limits(env)?;
         }
         Ok(outcomes)
     }
@@ -305,7 +330,7 @@ impl<'a> Stage<'a> {
             std::mem::take(&mut self.flights).into_iter().partition(|f| f.ends <= self.now);
         self.flights = rest;
         due.sort_by_key(|f| f.ends);
-        let results: Vec<Command> = due
+        let mut results: Vec<Command> = due
             .into_iter()
             .filter_map(|f| match f.answer.reply {
                 Reply::Output(json) => Some(Command::Complete { attempt: f.key, output: Ok(json) }),
@@ -313,6 +338,7 @@ impl<'a> Stage<'a> {
                 Reply::Untaken => None,
             })
             .collect();
+        results.extend(self.children_that_end());
         if results.is_empty() {
             return Ok(false);
         }
@@ -331,7 +357,8 @@ impl<'a> Stage<'a> {
 
     /// Deeds without a time, once nothing else can be done.
     fn quiet_deed(&mut self) -> Result<bool, String> {
-        let Some(state) = self.state.as_ref().filter(|_| self.flights.is_empty()) else { return Ok(false) };
+        let quiet = self.flights.is_empty() && self.children.is_empty();
+        let Some(state) = self.state.as_ref().filter(|_| quiet) else { return Ok(false) };
         let ready = |d: &mut &Deed| ripe(state, &d.command);
         let Some(deed) = self.signals.pop_if(ready).or_else(|| self.control.pop_if(ready)) else {
             return Ok(false);
@@ -369,7 +396,9 @@ impl<'a> Stage<'a> {
         let mut taken = Vec::new();
         for (_, generation, node) in queued {
             let path = state.path_of(self.plan, node);
-            let answer = answer(self.plan, state, self.script, &mut self.calls, node, path.as_str())?;
+            let called = state.type_of(self.plan, node).map_or("", |t| t.as_str());
+            let asked = Asked { plan: self.plan, state, node, path: path.as_str(), called };
+            let answer = answer(&asked, self.script, &mut self.calls)?;
             if matches!(answer.reply, Reply::Untaken) {
                 self.untaken.insert(generation);
                 continue;
@@ -386,8 +415,8 @@ impl<'a> Stage<'a> {
         if leases.is_empty() {
             return Ok(false);
         }
+        let nonce = Nonce(u128::from(self.nonce + 1).to_be_bytes());
         self.decide(&leases)?;
-        let nonce = Nonce(u128::from(self.nonce).to_be_bytes());
         for (node, path, answer) in taken {
             let Some(task) = self.state.as_ref().and_then(|s| s.tasks.get(node as usize)) else { continue };
             self.inputs.insert(path.to_string(), text_of(&task.input, &self.kept.0));
@@ -419,8 +448,8 @@ impl<'a> Stage<'a> {
         if let Some(at) = self.timed.last().and_then(|d| d.at) {
             no_later(self.script.at.plus(at));
         }
-        for flight in &self.flights {
-            no_later(flight.ends);
+        for ends in self.flights.iter().map(|f| f.ends).chain(self.children.iter().map(|c| c.ends)) {
+            no_later(ends);
         }
         let Some(state) = self.state.as_ref().filter(|s| !s.status.is_terminal()) else { return next };
         if let Some(deadline) = state.deadline {
@@ -457,9 +486,9 @@ impl<'a> Stage<'a> {
                 }
                 TaskPhase::Waiting(Waiting::Timer { due }) => no_later(*due),
                 TaskPhase::Retrying { due }
-                | TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. })
-                    if !paused =>
-                {
+                | TaskPhase::Waiting(
+                    Waiting::Rate { due: Some(due), .. } | Waiting::Iterations { due: Some(due), .. },
+                ) if !paused => {
                     no_later(*due);
                 }
                 TaskPhase::Retrying { .. }
@@ -488,7 +517,14 @@ impl<'a> Stage<'a> {
                 TaskPhase::Waiting(Waiting::Signal { name }) => {
                     waits.push(format!("{path} for the signal {name:?}"));
                 }
+                TaskPhase::Waiting(Waiting::Child { .. }) => {
+                    waits.push(format!("{path} for the run it has started"));
+                }
                 TaskPhase::Queued { .. } => waits.push(format!("{path} for a worker")),
+                TaskPhase::Waiting(Waiting::Permit { .. }) => {
+                    let key = task.permit.as_ref().map_or("", |p| &p.key);
+                    waits.push(format!("{path} for a slot of {key:?}"));
+                }
                 _ => {}
             }
         }
@@ -562,6 +598,8 @@ fn begun(state: &RunState) -> Vec<u32> {
     for entry in &state.log {
         let Some(node) = entry.task else { continue };
         match entry.kind {
+            // Held back by a limit: it has not begun.
+            EventKind::TaskWaiting if entry.delivery > 0 => {}
             EventKind::TaskStarted | EventKind::TaskWaiting => {
                 open.insert(node);
                 begun.push(node);
@@ -583,7 +621,9 @@ fn begun(state: &RunState) -> Vec<u32> {
             | EventKind::RunPaused
             | EventKind::RunResumed
             | EventKind::RunRetried
-            | EventKind::SignalReceived => {}
+            | EventKind::SignalReceived
+            | EventKind::ScheduleFired
+            | EventKind::ScheduleSkipped => {}
         }
     }
     begun
@@ -600,23 +640,32 @@ fn ripe(state: &RunState, command: &Command) -> bool {
     }
 }
 
+/// Which task an answer is wanted for.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    plan: &'a Plan,
+    state: &'a RunState,
+    node: u32,
+    path: &'a str,
+    /// Its type, or the workflow that a child is of.
+    called: &'a str,
+}
+
 /// The answer to the next call of a task; `Err`: there is none.
 fn answer<'a>(
-    plan: &Plan,
-    state: &RunState,
+    asked: &Asked<'_>,
     script: &'a Script,
     calls: &mut BTreeMap<&'a str, usize>,
-    node: u32,
-    path: &str,
 ) -> Result<Answer, String> {
+    let Asked { plan, state, node, path, called } = *asked;
     let task = &plan.tasks[state.plan_index(node) as usize];
-    let task_type = state.type_of(plan, node).map_or("", |t| t.as_str());
     let id = if task.role == Role::Compensation { "" } else { task.id.as_str() };
     let bare = without_numbers(path);
-    let mut named = [path, bare.as_str(), id, task_type].into_iter();
+    let mut named = [path, bare.as_str(), id, called].into_iter();
     let Some((name, answers)) = named.find_map(|n| script.answers.get_key_value(n)) else {
+        let kind = if state.type_of(plan, node).is_some() { "type" } else { "workflow" };
         return Err(format!(
-            "no answer is given for {path} (type {task_type}); add one under 'tasks' by path, id or type"
+            "no answer is given for {path} ({kind} {called}); add one under 'tasks' by path, id, type or workflow"
         ));
     };
     let call = calls.entry(name.as_str()).or_default();

@@ -1,22 +1,27 @@
-//! Runs and events as users read them, from records and plans. Reads the store, never a lane's cache.
+//! Runs and events as users read them, from records and plans (those of schedules in `schedules`). Reads the store, never a lane's cache.
 
 use super::AppError;
 use super::cursor::List;
 use super::error::store_error;
 use super::hub::Rendered;
 use super::inner::Inner;
-use super::view::{AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView};
+use super::view::{
+    AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView, WaitingFor,
+};
+use crate::engine::children::child_of;
 use crate::engine::history;
 use crate::events::run_tag;
 use crate::model::commit::EventNote;
 use crate::model::event::{EventKind, LogEntry};
-use crate::model::ids::{Partition, Prefix, RunId, TaskPath};
+use crate::model::ids::{Partition, RunId, TaskPath};
+use crate::model::json;
+use crate::model::outbox::Origin;
 use crate::model::payload::{Field, Payload};
 use crate::model::plan::Plan;
-use crate::model::run::{RunState, RunStatus, Signal, TaskPhase, TaskState};
+use crate::model::run::{RunState, RunStatus, Signal, TaskPhase, TaskState, Waiting};
+use crate::model::schedule::ScheduleName;
 use crate::model::time::Timestamp;
-use crate::model::{json, record};
-use crate::store::{StoreError, StreamEntry};
+use crate::store::StreamEntry;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,12 +33,6 @@ const VALUE_BYTES: usize = 2 << 20;
 pub(crate) const AROUND_BYTES: usize = 768 << 10;
 /// Tasks in one answer.
 const TASKS_PAGE: usize = 500;
-
-/// A record as read, decoded.
-pub(crate) fn decode(bytes: &Bytes) -> Result<RunState, AppError> {
-    let body = bytes.get(Prefix::LEN..).unwrap_or_default();
-    record::decode(body).map_err(|e| store_error(StoreError::Unreadable(e.to_string())))
-}
 
 /// The field a payload's bytes stand in, if they do not stand in the record.
 fn field_of(payload: &Payload) -> Option<&Field> {
@@ -81,6 +80,25 @@ pub(super) fn text_of(payload: &Payload, at_hand: &AtHand) -> Bytes {
             }
         }
     }
+}
+
+/// The JSON text of a payload of a run.
+pub(crate) async fn text(inner: &Inner, run: &RunId, payload: &Payload) -> Result<Bytes, AppError> {
+    let fields = fields_of(std::iter::once(payload));
+    let at_hand = fetch(inner, inner.partition_of(run), run, fields).await?;
+    Ok(text_of(payload, &at_hand))
+}
+
+/// As [`text`]; none if the field it stands in is not there (any more).
+pub(crate) async fn text_if_there(
+    inner: &Inner,
+    run: &RunId,
+    payload: &Payload,
+) -> Result<Option<Bytes>, AppError> {
+    let fields = fields_of(std::iter::once(payload));
+    let wanted = fields.len();
+    let at_hand = fetch(inner, inner.partition_of(run), run, fields).await?;
+    Ok((at_hand.len() == wanted).then(|| text_of(payload, &at_hand)))
 }
 
 /// Hands out values until an answer is full; then references.
@@ -132,6 +150,11 @@ pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
         error: state.error.and_then(|f| error_view(state, plan, f)),
         tags: state.tags.clone(),
         priority: state.priority,
+        parent: state.parent().map(|p| (p.run.clone(), p.task.clone())),
+        schedule: match &state.origin {
+            Some(Origin::Schedule { home, slot }) => ScheduleName::of_home(home).map(|name| (name, *slot)),
+            Some(Origin::Parent(_)) | None => None,
+        },
         created_at: state.created_at,
         started_at: state.started_at,
         ended_at: state.ended_at,
@@ -252,6 +275,7 @@ fn task_view(
             number: a.number,
             status: a.status,
             worker: a.worker.and_then(|w| state.workers.get(w as usize).cloned()),
+            run: child_of(state, plan, index, a.number),
             input: budget.value(&task.input, &ValueAddress::AttemptInput(path.clone(), a.number)),
             queued_at: Some(a.queued_at),
             started_at: a.started_at,
@@ -262,10 +286,28 @@ fn task_view(
     TaskView {
         task: path,
         task_type: state.type_of(plan, index).cloned(),
+        labels: state.labels_of(plan, index).clone(),
         status: task.phase.name(),
+        waiting_for: waiting_for(state, plan, index, task),
         output,
         error,
         attempts,
+    }
+}
+
+fn waiting_for(state: &RunState, plan: &Plan, index: u32, task: &TaskState) -> Option<WaitingFor> {
+    let TaskPhase::Waiting(waiting) = &task.phase else { return None };
+    match waiting {
+        // One that has its slot waits for its run to be resumed.
+        Waiting::Permit { .. } => {
+            let asked = task.permit.as_ref().filter(|p| !p.granted);
+            asked.map(|p| WaitingFor::Concurrency(p.key.clone()))
+        }
+        Waiting::Rate { key, .. } => Some(WaitingFor::Rate(key.clone())),
+        Waiting::Signal { name } => Some(WaitingFor::Signal(name.clone())),
+        Waiting::Timer { due } | Waiting::Iterations { due: Some(due), .. } => Some(WaitingFor::Until(*due)),
+        Waiting::Child { .. } => child_of(state, plan, index, task.attempt).map(WaitingFor::Child),
+        Waiting::Body { .. } | Waiting::Items { .. } | Waiting::Iterations { due: None, .. } => None,
     }
 }
 
@@ -311,7 +353,7 @@ fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> E
         cursor: String::new(),
         kind: entry.kind,
         time: entry.time,
-        run: state.id.clone(),
+        run: Some(state.id.clone()),
         tags: state.tags.clone(),
         deleted: false,
         workflow: Some((state.workflow.clone(), state.version)),
@@ -323,6 +365,7 @@ fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> E
         output: event_output(state, entry).map(|p| ValueView::Json(text_of(p, at_hand))),
         error: of_error.and_then(|f| error_view(state, plan, f)),
         signal: signal_of(state, entry).map(|s| s.name.clone()),
+        schedule: None,
     }
 }
 
@@ -381,11 +424,12 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
             told.push(note);
         }
     }
-    let records = inner.store.load(&keys).await.map_err(store_error)?;
+    let (homes, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(|(_, run)| run.is_reserved());
+    let schedules = super::schedules::told_of(inner, &homes).await?;
+    let states = super::records::load(&*inner.store, &keys).await.map_err(store_error)?;
     let mut runs: HashMap<RunId, (RunState, Arc<Plan>, AtHand)> = HashMap::with_capacity(keys.len());
-    for ((partition, run), record) in keys.into_iter().zip(records) {
-        let Some(record) = record else { continue };
-        let state = decode(&record)?;
+    for ((partition, run), state) in keys.into_iter().zip(states) {
+        let Some(state) = state else { continue };
         let plan = inner.plans.get(&state.workflow, state.version).await?;
         let told = by_run.get(&run).into_iter().flatten();
         let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
@@ -395,6 +439,11 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
     let rendered = entries.iter().zip(&noted).map(|(entry, notes)| {
         let mut events = Vec::new();
         for note in notes {
+            if note.run.is_reserved() {
+                let schedule = schedules.get(&note.run).map(|s| &**s);
+                events.extend(super::schedules::events_of(schedule, note, entry.position.0));
+                continue;
+            }
             match runs.get(&note.run) {
                 Some((state, plan, at_hand))
                     if told_of(state, note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
@@ -416,11 +465,16 @@ fn told_of<'a>(state: &'a RunState, note: &EventNote) -> &'a [LogEntry] {
 }
 
 fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {
+    EventView { run: Some(run.clone()), ..gone(kind, ms) }
+}
+
+/// An event of what was deleted meanwhile.
+pub(super) fn gone(kind: EventKind, ms: u64) -> EventView {
     EventView {
         cursor: String::new(),
         kind,
         time: Timestamp::from_millis(i64::try_from(ms).unwrap_or(i64::MAX)),
-        run: run.clone(),
+        run: None,
         tags: BTreeMap::new(),
         deleted: true,
         workflow: None,
@@ -432,6 +486,7 @@ fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {
         output: None,
         error: None,
         signal: None,
+        schedule: None,
     }
 }
 

@@ -5,17 +5,21 @@ use super::error::{no_run, refusal, stopping, store_error, too_slow};
 use super::hub::{Until, watch_run};
 use super::inner::Inner;
 use super::lane::envelope::{Answer, Ask, Envelope, Reply};
+use super::records;
 use super::render;
 use super::view::{ByHand, Page, RunFilter, RunView, StartAt, StartRequest, Started, TaskView, ValueAddress};
 use super::{App, AppError};
+use crate::engine::children::child_of;
 use crate::model::command::{Action, Command, Outcome, ReportedFailure, Start};
 use crate::model::error::{ErrorCode, Fault};
-use crate::model::ids::{Partition, RunId, SignalId, SignalName, TaskPath};
+use crate::model::ids::{Partition, RunId, SignalId, SignalName, TaskPath, WorkflowName};
 use crate::model::payload::PAYLOAD_MAX;
+use crate::model::plan::Plan;
 use crate::model::run::RunState;
 use crate::model::time::{Span, Timestamp};
 use crate::model::{duration, json};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -29,8 +33,11 @@ const LIST_LOOKS: usize = 2_000;
 
 /// A run as the store has it.
 pub(crate) async fn read(inner: &Inner, id: &RunId) -> Result<Option<RunState>, AppError> {
-    let found = inner.store.load(&[(inner.partition_of(id), id.clone())]).await.map_err(store_error)?;
-    found.into_iter().next().flatten().map(|b| render::decode(&b)).transpose()
+    if id.is_reserved() {
+        return Ok(None);
+    }
+    let key = [(inner.partition_of(id), id.clone())];
+    Ok(records::load(&*inner.store, &key).await.map_err(store_error)?.pop().flatten())
 }
 
 /// Sends a command to its run and waits for the confirmed answer.
@@ -60,20 +67,20 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         None => inner.plans.newest(&request.workflow).await?,
     };
     let plan = inner.plans.get(&request.workflow, version).await?;
-    if let Some(schema) = &plan.input_schema {
-        let faults = schema.check(input.as_deref().unwrap_or(b"null"));
-        if !faults.is_empty() {
-            return Err(AppError::with_faults(
-                ErrorCode::InvalidInput,
-                format!("the input does not match the schema of workflow {:?}", request.workflow),
-                faults,
-            ));
-        }
-    }
+    check_input(&plan, &request.workflow, input.as_deref().unwrap_or(b"null"))?;
     if request.priority.is_some_and(|p| !(-100..=100).contains(&p)) {
         return Err(AppError::new(ErrorCode::InvalidRequest, "priority must be from -100 to 100"));
     }
     let start_at = request.start_at.map_or(Ok(None), |at| begins(at, inner.clock.now()))?;
+    if let Some(id) = request.id.as_ref().filter(|id| id.is_reserved()) {
+        let message = "ids that begin with \"downbeat.\" are kept for Downbeat's own records".to_owned();
+        let fault = Fault { path: "id".to_owned(), line: None, message: message.clone() };
+        return Err(AppError::with_faults(
+            ErrorCode::InvalidRequest,
+            format!("id {id:?}: {message}"),
+            vec![fault],
+        ));
+    }
     let id = match &request.id {
         Some(id) => id.clone(),
         None => RunId::generate(inner.clock.now(), inner.options.entropy.next()),
@@ -89,6 +96,8 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         tags: request.tags.clone(),
         priority: request.priority,
         start_at,
+        origin: None,
+        not_after: None,
     });
     let answer = ask(inner, &id, command).await?;
     let created = match &answer.outcome {
@@ -103,6 +112,16 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         Err(r) => return Err(refusal(r, &id)),
     };
     Ok((id, answer, created))
+}
+
+/// Holds an input, JSON text, against the schema of its workflow.
+pub(crate) fn check_input(plan: &Plan, workflow: &WorkflowName, input: &[u8]) -> Result<(), AppError> {
+    let faults = plan.input_schema.as_ref().map(|schema| schema.check(input)).unwrap_or_default();
+    if faults.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the input does not match the schema of workflow {workflow:?}");
+    Err(AppError::with_faults(ErrorCode::InvalidInput, message, faults))
 }
 
 /// When a run is to begin, at most [`duration::MAX_MS`] from now; none if that is now or has passed.
@@ -225,10 +244,21 @@ impl App {
                 (until, RunId::new("0").map_err(|e| AppError::new(ErrorCode::Internal, e.to_string()))?);
             before = Some(before.map_or(bound.clone(), |b| b.min(bound)));
         }
+        let children = match &filter.parent {
+            Some(parent) => self.children(parent).await?,
+            None => None,
+        };
         let mut items = Vec::new();
         let (mut looked, mut bytes) = (0, 0);
         loop {
-            let page = self.newest_before(before.as_ref(), (limit - items.len()).max(50)).await?;
+            let most = (limit - items.len()).max(50);
+            let page: Vec<_> = match &children {
+                Some(all) => {
+                    let rest = all.iter().filter(|run| before.as_ref().is_none_or(|before| *run < before));
+                    rest.take(most).cloned().collect()
+                }
+                None => self.newest_before(before.as_ref(), most).await?,
+            };
             let exhausted = page.is_empty();
             let keys: Vec<(Partition, RunId)> =
                 page.iter().map(|(_, r)| (self.inner.partition_of(r), r.clone())).collect();
@@ -240,7 +270,8 @@ impl App {
                 looked += 1;
                 before = Some((created, run));
                 let Some(record) = record else { continue };
-                let state = render::decode(&record)?;
+                let (_, head) = records::head(&record).map_err(store_error)?;
+                let state = head.state;
                 if matches(&filter, &state) {
                     let plan = self.inner.plans.get(&state.workflow, state.version).await?;
                     let view = render::head(&state, &plan);
@@ -259,6 +290,31 @@ impl App {
                 return Ok(Page { items, next_cursor });
             }
         }
+    }
+
+    /// The runs that were started for tasks of a run, newest first, as its record names them; none: it is not there any
+    /// more, and only a look at all runs finds them.
+    async fn children(&self, parent: &RunId) -> Result<Option<Vec<(Timestamp, RunId)>>, AppError> {
+        let Some(state) = read(&self.inner, parent).await? else { return Ok(None) };
+        let plan = self.inner.plans.get(&state.workflow, state.version).await?;
+        let named = (0..).zip(&state.tasks).flat_map(|(node, task)| {
+            (1..=task.attempt).filter_map(|n| child_of(&state, &plan, node, n)).collect::<Vec<_>>()
+        });
+        // A node of an earlier try has the path of one of now.
+        let named: BTreeSet<RunId> = named.collect();
+        let keys: Vec<_> = named.into_iter().map(|run| (self.inner.partition_of(&run), run)).collect();
+        let mut found = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(500) {
+            let records = self.inner.store.load(keys).await.map_err(store_error)?;
+            for ((_, run), record) in keys.iter().zip(records) {
+                if let Some(record) = record {
+                    let (_, head) = records::head(&record).map_err(store_error)?;
+                    found.push((head.state.created_at, run.clone()));
+                }
+            }
+        }
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        Ok(Some(found))
     }
 
     /// The newest runs before a point, over all partitions.
@@ -362,5 +418,6 @@ fn matches(filter: &RunFilter, state: &RunState) -> bool {
     filter.workflow.as_ref().is_none_or(|w| *w == state.workflow)
         && filter.status.is_none_or(|s| s == state.status)
         && filter.until.is_none_or(|t| state.created_at < t)
+        && filter.parent.as_ref().is_none_or(|p| state.parent().is_some_and(|of| of.run == *p))
         && filter.tags.iter().all(|(k, v)| state.tags.get(k) == Some(v))
 }

@@ -16,6 +16,7 @@ use crate::model::command::{AttemptKey, Command, Outcome, RejectedValue, Reporte
 use crate::model::error::ErrorCode;
 use crate::model::ids::{Partition, SessionId};
 use crate::model::json;
+use crate::model::labels::Labels;
 use crate::model::payload::PAYLOAD_MAX;
 use crate::model::run::TaskPhase;
 use crate::model::time::{LeaseTime, Span};
@@ -374,16 +375,14 @@ async fn review(inner: &Inner, now: Instant) {
     for some in flights.chunks(REVIEW_MAX) {
         let tokens: Vec<_> = some.iter().filter_map(|(k, t)| Some((*k, t, own_token(inner, t)?))).collect();
         let keys: Vec<_> = tokens.iter().map(|(_, _, t)| (t.partition, t.run.clone())).collect();
-        let records = match inner.store.load(&keys).await {
-            Ok(records) => records,
+        let states = match super::records::load(&*inner.store, &keys).await {
+            Ok(states) => states,
             Err(error) => {
                 tracing::warn!(%error, "attempts in flight could not be reviewed; trying again");
                 return;
             }
         };
-        for ((key, text, token), record) in tokens.into_iter().zip(records) {
-            let state = record.as_ref().map(super::render::decode).transpose();
-            let Ok(state) = state else { continue };
+        for ((key, text, token), state) in tokens.into_iter().zip(states) {
             let held = match &state {
                 None => false,
                 Some(state) => state.tasks.iter().any(
@@ -432,6 +431,15 @@ async fn renew(inner: &Inner, now: Instant) {
 }
 
 /// The subscription of a claim over HTTP.
-pub(crate) fn claim_subscriptions(types: &[crate::model::ids::TaskType], max: u32) -> Vec<Subscription> {
-    types.iter().map(|t| Subscription { task_type: t.clone(), credit: max }).collect()
+pub(crate) fn claim_subscriptions(
+    types: &[crate::model::ids::TaskType],
+    labels: &Labels,
+    max: u32,
+) -> Vec<Subscription> {
+    let one = |t: &crate::model::ids::TaskType| Subscription {
+        task_type: t.clone(),
+        credit: max,
+        labels: labels.clone(),
+    };
+    types.iter().map(one).collect()
 }

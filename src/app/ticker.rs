@@ -143,8 +143,8 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
     let listen = async {
         loop {
             match hints.recv().await {
-                Ok(Hint::Queue(partition, task_type)) => {
-                    inner.queues.hinted(partition, &task_type);
+                Ok(Hint::Queue(partition, queue)) => {
+                    inner.queues.hinted(partition, &queue);
                     inner.feed.notify_one();
                 }
                 Ok(Hint::Events | Hint::Reconnected) | Err(broadcast::error::RecvError::Lagged(_)) => {}

@@ -3,7 +3,9 @@
 use super::AppError;
 use crate::model::event::EventKind;
 use crate::model::ids::{RunId, TaskPath, TaskType, WorkflowName};
+use crate::model::labels::Labels;
 use crate::model::run::RunStatus;
+use crate::model::schedule::{Definition, Firing, ScheduleName};
 use crate::model::time::{Span, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -209,6 +211,10 @@ pub struct RunView {
     pub tags: BTreeMap<String, String>,
     /// −100 to 100.
     pub priority: i32,
+    /// The run and task it was started for.
+    pub parent: Option<(RunId, TaskPath)>,
+    /// The schedule that has started it, and the time that was due.
+    pub schedule: Option<(ScheduleName, Timestamp)>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When it began.
@@ -230,12 +236,31 @@ pub struct TaskView {
     pub task_type: Option<TaskType>,
     /// As users read it.
     pub status: &'static str,
+    /// What it waits for; none unless that is its status, and of what waits for tasks inside it.
+    pub waiting_for: Option<WaitingFor>,
     /// Its result.
     pub output: ValueView,
     /// Its failure.
     pub error: Option<ErrorView>,
     /// In order.
     pub attempts: Vec<AttemptView>,
+    /// What a worker must have to be given it.
+    pub labels: Labels,
+}
+
+/// What a task waits for that no worker does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// A slot under this concurrency key.
+    Concurrency(String),
+    /// Its turn under this rate key.
+    Rate(String),
+    /// A signal of this name.
+    Signal(String),
+    /// This time.
+    Until(Timestamp),
+    /// This run.
+    Child(RunId),
 }
 
 /// What is done to a task by hand.
@@ -271,6 +296,8 @@ pub struct AttemptView {
     pub status: &'static str,
     /// Label of the worker.
     pub worker: Option<String>,
+    /// The run of another workflow that it is.
+    pub run: Option<RunId>,
     /// What it got (only of the current attempt and those that differ).
     pub input: ValueView,
     /// First queued.
@@ -296,6 +323,8 @@ pub struct RunFilter {
     pub since: Option<Timestamp>,
     /// Created before.
     pub until: Option<Timestamp>,
+    /// Started for a task of this run.
+    pub parent: Option<RunId>,
 }
 
 /// Which runs a call for many is about.
@@ -346,7 +375,7 @@ pub struct BulkPage {
 pub struct EventFilter {
     /// Of runs of this workflow.
     pub workflow: Option<WorkflowName>,
-    /// Of this type; `run.*` and `task.*` take a family.
+    /// Of this type; `run.*`, `task.*` and `schedule.*` take a family.
     pub event_type: Option<String>,
     /// Of runs with all of these tags.
     pub tags: Vec<(String, String)>,
@@ -371,8 +400,8 @@ pub struct EventView {
     pub kind: EventKind,
     /// When.
     pub time: Timestamp,
-    /// In which run.
-    pub run: RunId,
+    /// In which run; none of a slot that was left out.
+    pub run: Option<RunId>,
     /// Tags of the run, for filters; not told.
     pub tags: BTreeMap<String, String>,
     /// The run was deleted meanwhile: only type, time and run are known.
@@ -395,6 +424,23 @@ pub struct EventView {
     pub error: Option<ErrorView>,
     /// Name of the signal, on `signal.received`; what it carries is the output.
     pub signal: Option<String>,
+    /// Of which schedule, on `schedule.fired` and `schedule.skipped`.
+    pub schedule: Option<SlotView>,
+}
+
+/// A slot of a schedule, or several that were left out together, in an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SlotView {
+    /// The schedule.
+    pub name: ScheduleName,
+    /// When it was due; none if that is no longer known.
+    pub slot: Option<Timestamp>,
+    /// The last of several.
+    pub until: Option<Timestamp>,
+    /// How many.
+    pub count: u32,
+    /// Why it was left out.
+    pub reason: Option<&'static str>,
 }
 
 #[cfg(test)]
@@ -419,4 +465,57 @@ mod tests {
         let address = ValueAddress::parse("tasks.a[1]#2/b.output").unwrap();
         assert_eq!(address.url(&run), "/v1/runs/order-1/values/tasks.a%5B1%5D%232%2Fb.output");
     }
+}
+
+/// A schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScheduleView {
+    /// Its name.
+    pub name: ScheduleName,
+    /// Rises with every change of the definition, from 1.
+    pub revision: u32,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When its definition was last changed.
+    pub updated_at: Timestamp,
+    /// What it is to do; see `input` for that.
+    pub definition: Definition,
+    /// Input of its runs; not told in lists.
+    pub input: ValueView,
+    /// Since when it starts nothing by itself.
+    pub paused_since: Option<Timestamp>,
+    /// Its next firings; one in lists.
+    pub next: Vec<Timestamp>,
+    /// Runs that have not ended, with their slot: the first 100; not told in lists.
+    pub open: Vec<(RunId, Timestamp)>,
+    /// How many runs have not ended.
+    pub open_count: usize,
+    /// Slots, and runs asked for by hand, that wait for their turn.
+    pub waiting: usize,
+    /// Slots of backfills that wait for their turn.
+    pub backfilling: usize,
+    /// What became of the last slots, newest first; the last one in lists.
+    pub firings: Vec<Firing>,
+}
+
+/// A definition on its way to become a schedule.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SchedulePut {
+    /// Its name.
+    pub name: ScheduleName,
+    /// What it is to do, without the input.
+    pub definition: Definition,
+    /// Input of its runs: JSON text; empty is null.
+    pub input: Bytes,
+    /// None leaves it as it is.
+    pub paused: Option<bool>,
+}
+
+/// A run that a schedule was asked to start by hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunByHand {
+    /// Its id.
+    pub run: RunId,
+    /// It waits until others have ended.
+    pub queued: bool,
 }

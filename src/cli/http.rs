@@ -110,7 +110,7 @@ impl Api {
             Failure::new(Exit::Unreachable, format!("{} did not answer within 90 s", self.base))
         })??;
         if status.is_client_error() || status.is_server_error() {
-            return Err(Failure::failed(problem(status, &body)));
+            return Err(refused(status, &body));
         }
         let value = if body.is_empty() {
             Value::Null
@@ -137,7 +137,7 @@ impl Api {
         let body = response.into_body();
         if !status.is_success() {
             let text = body.collect().await.map_err(|e| self.unreachable(&e))?.to_bytes();
-            return Err(Failure::failed(problem(status, &text)));
+            return Err(refused(status, &text));
         }
         Ok(Some(Events::new(body.map_err(Into::into).boxed())))
     }
@@ -153,6 +153,12 @@ impl Api {
         );
         Failure::new(Exit::Unreachable, message)
     }
+}
+
+/// What a refusal means for who asked: a request that is not one is wrong usage, anything else has failed.
+fn refused(status: StatusCode, body: &[u8]) -> Failure {
+    let exit = if status == StatusCode::BAD_REQUEST { Exit::Usage } else { Exit::Failed };
+    Failure::new(exit, problem(status, body))
 }
 
 /// A problem (RFC 9457) as text: what happened, its code, and every fault on a line of its own.

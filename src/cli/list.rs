@@ -16,6 +16,9 @@ pub(super) struct Args {
     /// Only with this tag, KEY:VALUE; may be given more than once
     #[arg(long = "tag", value_name = "KEY:VALUE")]
     tags: Vec<String>,
+    /// Only those started for a task of this run
+    #[arg(long, value_name = "RUN")]
+    parent: Option<String>,
     /// How many
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=500))]
     limit: u16,
@@ -28,7 +31,12 @@ pub(super) struct Args {
 
 pub(super) async fn run(args: Args) -> Outcome {
     let mut path = format!("/v1/runs?limit={}", args.limit);
-    let filters = [("workflow", args.workflow), ("status", args.status), ("cursor", args.cursor)];
+    let filters = [
+        ("workflow", args.workflow),
+        ("status", args.status),
+        ("parent", args.parent),
+        ("cursor", args.cursor),
+    ];
     let tags = args.tags.into_iter().map(|tag| ("tag", Some(tag)));
     for (key, value) in filters.into_iter().chain(tags) {
         if let Some(value) = value {

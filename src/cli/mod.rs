@@ -6,6 +6,7 @@
 //! register start get list watch health     REST and SSE, by http.rs
 //! cancel pause resume signal retry         control.rs: one run, and how it stands then
 //! skip complete fail rerun                 … and one of its tasks
+//! schedule         put list get delete pause resume run backfill next
 //! validate test graph schema               documents, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
@@ -37,6 +38,7 @@ mod register;
 mod rerun;
 mod resume;
 mod retry;
+mod schedule;
 mod schema;
 mod serve;
 mod signal;
@@ -155,6 +157,8 @@ enum Command {
     Complete(complete::Args),
     /// Fails a task by hand
     Fail(fail::Args),
+    /// Starts runs at times of a calendar
+    Schedule(schedule::Args),
     /// Asks a server whether it is ready; for health checks
     Health(health::Args),
     /// Shows all of it at work: a server, three workers, an order going through
@@ -193,6 +197,7 @@ impl Command {
             Self::Skip(args) => skip::run(args).await,
             Self::Complete(args) => complete::run(args).await,
             Self::Fail(args) => fail::run(args).await,
+            Self::Schedule(args) => schedule::run(args).await,
             Self::Health(args) => health::run(args).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,
@@ -249,7 +254,11 @@ pub fn main() -> ExitCode {
         Err(e) => Err(Failure::failed(format!("no threads to run on: {e}"))),
     };
     match outcome {
-        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Ok(()) if output::lost().is_none() => ExitCode::from(Exit::Done as u8),
+        Ok(()) => {
+            output::error(&format!("it could not all be printed: {}", output::lost().unwrap_or_default()));
+            ExitCode::from(Exit::Failed as u8)
+        }
         Err(Failure { exit, message }) => {
             if !message.is_empty() {
                 output::error(&message);
@@ -279,6 +288,10 @@ mod tests {
             let sub = command.find_subcommand(name).unwrap();
             let flags: Vec<_> = sub.get_arguments().filter_map(|a| a.get_long()).collect();
             assert!(flags.contains(&"server") && flags.contains(&"output"), "{name}: {flags:?}");
+        }
+        for sub in command.find_subcommand("schedule").unwrap().get_subcommands() {
+            let flags: Vec<_> = sub.get_arguments().filter_map(|a| a.get_long()).collect();
+            assert!(flags.contains(&"server") && flags.contains(&"output"), "{}: {flags:?}", sub.get_name());
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// How to print an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -16,9 +17,27 @@ pub(super) enum Output {
     Json,
 }
 
-/// Prints a line of what was asked for. A reader that went away (`| head`) is no failure.
+/// Why standard output did not take all that was printed.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Prints a line of what was asked for. A reader that went away (`| head`) is no failure; what else keeps it from being
+/// written is kept for [`lost`].
 pub(super) fn line(text: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    print(&mut std::io::stdout().lock(), text, &LOST);
+}
+
+fn print(out: &mut impl std::io::Write, text: &str, lost: &OnceLock<String>) {
+    if let Err(error) = writeln!(out, "{text}").and_then(|()| out.flush())
+        && error.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        // The first reason counts.
+        let _ = lost.set(error.to_string());
+    }
+}
+
+/// Why not all that was asked for was printed, if so.
+pub(super) fn lost() -> Option<&'static str> {
+    LOST.get().map(String::as_str)
 }
 
 /// Prints a value over several lines.
@@ -207,7 +226,11 @@ pub(super) fn run(run: &Value) {
         let last = attempts.last().unwrap_or(&Value::Null);
         let result = match error_text(task) {
             error if !error.is_empty() => error,
-            _ => task.get("output").filter(|v| !v.is_null()).map(Value::to_string).unwrap_or_default(),
+            _ if text(task, "status") == "queued" => wanted(task),
+            _ => match waiting_for(task) {
+                Some(what) => what,
+                None => task.get("output").filter(|v| !v.is_null()).map(Value::to_string).unwrap_or_default(),
+            },
         };
         table.row(vec![
             text(task, "task").to_owned(),
@@ -215,7 +238,10 @@ pub(super) fn run(run: &Value) {
             text(task, "status").to_owned(),
             if attempts.is_empty() { String::new() } else { attempts.len().to_string() },
             took(text(last, "started_at"), text(last, "ended_at")),
-            text(last, "worker").to_owned(),
+            match text(last, "run") {
+                "" => text(last, "worker").to_owned(),
+                child => format!("run {child}"),
+            },
             cut(&result, 60),
         ]);
     }
@@ -224,6 +250,29 @@ pub(super) fn run(run: &Value) {
     if !more.is_empty() {
         note(&format!("more tasks: GET /v1/runs/{}/tasks?cursor={more}", text(run, "id")));
     }
+}
+
+/// What a worker must have to be given a task; empty if any will do.
+fn wanted(task: &Value) -> String {
+    let labels = task.get("labels").and_then(Value::as_object);
+    let labels: Vec<String> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    if labels.is_empty() { String::new() } else { format!("waits for a worker with {}", labels.join(", ")) }
+}
+
+/// What a task waits for, e.g. `waits for signal approved`.
+fn waiting_for(task: &Value) -> Option<String> {
+    let (what, name) = task.get("waiting_for")?.as_object()?.iter().next()?;
+    let name = name.as_str().unwrap_or_default();
+    Some(match what.as_str() {
+        "until" => format!("waits until {}", date_time(name)),
+        "child" => format!("waits for run {name}"),
+        "concurrency" => format!("waits for a slot of {name}"),
+        what => format!("waits for {what} {name}"),
+    })
 }
 
 /// Tasks with what is inside them right behind them, each in the order in which it came.

@@ -37,7 +37,7 @@ pub(super) struct Args {
     client: Client,
 }
 
-fn tag(text: &str) -> Result<(String, String), String> {
+pub(super) fn tag(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("a tag is KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }

@@ -4,6 +4,7 @@ use super::{Exit, Failure, Outcome, output};
 use crate::client::{Task, TaskError, Worker, WorkerError};
 use crate::config::{Log, LogFormat};
 use crate::lifecycle::Lifecycle;
+use crate::model::labels::{LABEL_RULE, LABELS_MAX, Labels, is_label_part};
 use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::VecDeque;
@@ -54,7 +55,10 @@ pub(super) struct Args {
     concurrency: u32,
     /// Name of this worker, for people; by default host and process id
     #[arg(long)]
-    label: Option<String>,
+    name: Option<String>,
+    /// What this worker has: it is also given tasks that ask for it. May come up to 8 times
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
     /// Address of the server
     #[arg(long, value_name = "URL", env = "DOWNBEAT_SERVER", default_value = "http://127.0.0.1:7070")]
     server: String,
@@ -66,10 +70,16 @@ pub(super) struct Args {
 pub(super) async fn run(args: Args) -> Outcome {
     crate::telemetry::init(&Log { filter: "info".into(), format: LogFormat::Text });
     let life = Lifecycle::with_signals()?;
-    let label = args.label.unwrap_or_else(default_label);
+    let label = args.name.unwrap_or_else(default_name);
+    let pairs = args.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    if Labels::new(pairs).is_none() {
+        let message = format!("a worker has at most {LABELS_MAX} labels, each key once");
+        return Err(Failure::new(Exit::Usage, message));
+    }
     let shell = Arc::new(Shell { command: args.command, life: life.clone() });
     let worker = Worker::builder(&args.server)
         .label(&label)
+        .labels(args.labels)
         .connect_within(CONNECT_WITHIN)
         .cancel_grace(KILL_AFTER * 2)
         .handle(&args.task_type, args.concurrency, move |task: Task| {
@@ -111,7 +121,18 @@ fn failure(error: WorkerError) -> Failure {
     Failure::new(exit, error.to_string())
 }
 
-fn default_label() -> String {
+/// Reads a label.
+fn label(text: &str) -> Result<(String, String), String> {
+    let Some((key, value)) = text.split_once('=') else {
+        return Err("a label is KEY=VALUE; to name the worker, use --name".to_owned());
+    };
+    match [key, value].into_iter().find(|part| !is_label_part(part)) {
+        None => Ok((key.to_owned(), value.to_owned())),
+        Some(part) => Err(format!("{part:?} is not {LABEL_RULE}")),
+    }
+}
+
+fn default_name() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}-{}", std::process::id())
 }

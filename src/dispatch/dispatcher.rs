@@ -2,7 +2,9 @@
 
 use super::message::{Assignment, Subscription};
 use super::outbox::Outbox;
+use super::pools::{Pool, Ring, Rings, fits};
 use crate::model::ids::{SessionId, TaskType};
+use crate::model::labels::{Labels, QueueName};
 use crate::model::time::Span;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -57,6 +59,8 @@ struct Credit {
     max: u32,
     held: u32,
     reserved: u32,
+    /// Those of the subscription: in which ring of the type the session stands.
+    labels: Labels,
 }
 
 #[derive(Debug)]
@@ -154,8 +158,8 @@ pub struct AckWork {
 pub struct Dispatcher {
     sessions: BTreeMap<SessionKey, Session>,
     by_id: HashMap<SessionId, SessionKey>,
-    /// For each type the sessions that serve it, next one first.
-    rings: BTreeMap<TaskType, VecDeque<SessionKey>>,
+    /// For each type the sessions that serve it.
+    rings: BTreeMap<TaskType, Rings>,
     next_key: u64,
 }
 
@@ -206,53 +210,58 @@ impl Dispatcher {
         (key, outbox)
     }
 
-    /// Sets a credit, clamped to [`CREDIT_MAX`]; returns the one in force. None: no such stream.
+    /// Sets a credit, clamped to [`CREDIT_MAX`], and labels if there are any; returns what is in force. None: no
+    /// such stream.
     pub fn set_credit(&mut self, key: SessionKey, subscription: &Subscription) -> Option<Subscription> {
+        let Subscription { task_type, credit, labels } = subscription;
         let session = self.sessions.get_mut(&key)?;
-        let max = subscription.credit.min(CREDIT_MAX);
-        let ring = self.rings.entry(subscription.task_type.clone()).or_default();
-        session.credits.entry(subscription.task_type.clone()).and_modify(|c| c.max = max).or_insert_with(
-            || {
-                ring.push_back(key);
-                Credit { max, held: 0, reserved: 0 }
-            },
-        );
-        Some(Subscription { task_type: subscription.task_type.clone(), credit: max })
+        let max = (*credit).min(CREDIT_MAX);
+        let rings = self.rings.entry(task_type.clone()).or_default();
+        let known = session.credits.entry(task_type.clone()).or_insert_with(|| {
+            rings.enter(labels, key);
+            Credit { max, held: 0, reserved: 0, labels: labels.clone() }
+        });
+        known.max = max;
+        if !labels.is_empty() && known.labels != *labels {
+            rings.leave(&known.labels, key);
+            rings.enter(labels, key);
+            known.labels.clone_from(labels);
+        }
+        Some(Subscription { task_type: task_type.clone(), credit: max, labels: known.labels.clone() })
     }
 
-    /// Sets one unit of credit aside for a task of this type, sessions taking turns.
-    pub fn reserve(&mut self, task_type: &TaskType) -> Option<(Reservation, Party)> {
-        let ring = self.rings.get_mut(task_type)?;
-        for _ in 0..ring.len() {
-            let key = ring.pop_front()?;
-            ring.push_back(key);
-            let Some(session) = self.sessions.get_mut(&key) else { continue };
-            if session.free(task_type) > 0 {
-                let party = Party { session: session.id.clone(), label: Arc::clone(&session.label) };
-                if let Some(c) = session.credits.get_mut(task_type) {
-                    c.reserved += 1;
-                }
-                return Some((
-                    Reservation { session: key, task_type: task_type.clone(), on_result: false },
-                    party,
-                ));
-            }
-        }
-        None
+    /// Sets one unit of credit aside for a task of this queue, older ones waiting in those of the same type with the
+    /// labels `ahead`. Workers with the fewest labels come first, those with the same ones take turns.
+    pub fn reserve(&mut self, queue: &QueueName, ahead: &[Labels]) -> Option<(Reservation, Party)> {
+        let rings = self.rings.get_mut(&queue.task_type)?;
+        let fit = rings.0.iter_mut().filter(|ring| fits(&ring.labels, queue, ahead));
+        fit.into_iter().find_map(|ring| take_turns(&mut self.sessions, ring, &queue.task_type))
+    }
+
+    /// Sets one unit of credit aside in a pool, its sessions taking turns.
+    pub fn reserve_in(&mut self, pool: &Pool) -> Option<(Reservation, Party)> {
+        let rings = self.rings.get_mut(&pool.task_type)?;
+        let ring = rings.0.iter_mut().find(|ring| ring.labels == pool.labels)?;
+        take_turns(&mut self.sessions, ring, &pool.task_type)
     }
 
     /// Lets the credit of a result that is being committed carry a task of the same decision, if the stream takes
-    /// new work and the worker holds `token` under this type.
+    /// new work, the worker holds `token` under this type, and [`Self::reserve`] could give it the task.
     pub fn reserve_on_result(
         &self,
         key: SessionKey,
         token: &str,
-        task_type: &TaskType,
+        queue: &QueueName,
+        ahead: &[Labels],
     ) -> Option<(Reservation, Party)> {
+        let task_type = &queue.task_type;
         let session = self.sessions.get(&key)?;
         let credit = session.credits.get(task_type)?;
         let holds = session.flights.get(token).is_some_and(|f| f.task_type == *task_type);
         if !holds || !session.open() || credit.held + credit.reserved > credit.max {
+            return None;
+        }
+        if !fits(&credit.labels, queue, ahead) {
             return None;
         }
         let party = Party { session: session.id.clone(), label: Arc::clone(&session.label) };
@@ -319,8 +328,8 @@ impl Dispatcher {
     pub fn adopt(&mut self, key: SessionKey, token: String, task_type: TaskType, now: Instant) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
         let credit = session.credits.entry(task_type.clone()).or_insert_with(|| {
-            self.rings.entry(task_type.clone()).or_default().push_back(key);
-            Credit { max: 0, held: 0, reserved: 0 }
+            self.rings.entry(task_type.clone()).or_default().enter(Labels::NONE_REF, key);
+            Credit { max: 0, held: 0, reserved: 0, labels: Labels::NONE }
         });
         if session
             .flights
@@ -465,10 +474,10 @@ impl Dispatcher {
         {
             self.by_id.remove(id);
         }
-        for task_type in session.credits.keys() {
-            if let Some(ring) = self.rings.get_mut(task_type) {
-                ring.retain(|k| *k != key);
-                if ring.is_empty() {
+        for (task_type, credit) in &session.credits {
+            if let Some(rings) = self.rings.get_mut(task_type) {
+                rings.leave(&credit.labels, key);
+                if rings.0.is_empty() {
                     self.rings.remove(task_type);
                 }
             }
@@ -486,13 +495,16 @@ impl Dispatcher {
         unfilled
     }
 
-    /// Free credit over all streams, by type, types without any left out.
-    pub fn free_credit(&self) -> BTreeMap<TaskType, u32> {
-        let mut free = BTreeMap::new();
-        for (task_type, ring) in &self.rings {
-            let n: u32 = ring.iter().filter_map(|k| self.sessions.get(k)).map(|s| s.free(task_type)).sum();
-            if n > 0 {
-                free.insert(task_type.clone(), n);
+    /// Free credit over all streams, by pool, those without any left out: by type, the fewest labels first.
+    pub fn free_credit(&self) -> Vec<(Pool, u32)> {
+        let mut free = Vec::new();
+        for (task_type, rings) in &self.rings {
+            for ring in &rings.0 {
+                let sessions = ring.sessions.iter().filter_map(|k| self.sessions.get(k));
+                let n: u32 = sessions.map(|s| s.free(task_type)).sum();
+                if n > 0 {
+                    free.push((Pool { task_type: task_type.clone(), labels: ring.labels.clone() }, n));
+                }
             }
         }
         free
@@ -583,6 +595,30 @@ impl Dispatcher {
     pub fn tokens(&self, key: SessionKey) -> Vec<String> {
         self.sessions.get(&key).map(|s| s.flights.keys().cloned().collect()).unwrap_or_default()
     }
+}
+
+/// Sets one unit of credit aside in the next session of a ring that has any.
+fn take_turns(
+    sessions: &mut BTreeMap<SessionKey, Session>,
+    ring: &mut Ring,
+    task_type: &TaskType,
+) -> Option<(Reservation, Party)> {
+    for _ in 0..ring.sessions.len() {
+        let key = ring.sessions.pop_front()?;
+        ring.sessions.push_back(key);
+        let Some(session) = sessions.get_mut(&key) else { continue };
+        if session.free(task_type) > 0 {
+            let party = Party { session: session.id.clone(), label: Arc::clone(&session.label) };
+            if let Some(c) = session.credits.get_mut(task_type) {
+                c.reserved += 1;
+            }
+            return Some((
+                Reservation { session: key, task_type: task_type.clone(), on_result: false },
+                party,
+            ));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::model::command::{RejectedValue, ReportedFailure};
 use crate::model::ids::{RunId, SessionId, TaskPath, TaskType};
+use crate::model::labels::Labels;
 use crate::model::time::{Span, Timestamp};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,6 +15,9 @@ pub struct Subscription {
     pub task_type: TaskType,
     /// How many assignments it may hold at once.
     pub credit: u32,
+    /// What the worker has: it is given tasks that ask for any of this, or for nothing. In a later message for the
+    /// same type, none leave those that were given.
+    pub labels: Labels,
 }
 
 /// The first message of a worker.

@@ -14,6 +14,8 @@
 pub mod dispatcher;
 pub mod message;
 pub mod outbox;
+pub mod pools;
 
 pub use dispatcher::{Dispatcher, Flight, Reservation, SessionKey};
 pub use outbox::Outbox;
+pub use pools::Pool;

@@ -1,14 +1,15 @@
 //! An ended run begins another try: what failed, timed out, was cancelled or undone is reset, and everything
 //! behind it; what completed is kept. `finally` is done again.
 //!
-//! A group, map or loop that did not complete is entered again and only what is inside it and did not complete is
-//! reset; one behind something that is reset is reset whole.
+//! A group, map, loop or child that did not complete is entered again and only what is inside it and did not complete
+//! is reset; one behind something that is reset is reset whole.
 
 use super::graph::Cascade;
 use super::step::Step;
 use crate::model::event::EventKind;
+use crate::model::nodes::Level;
 use crate::model::payload::Payload;
-use crate::model::run::{BlockKind, RunStatus, TaskPhase, TaskState, Waiting};
+use crate::model::run::{BlockKind, Entry, Errand, RunStatus, TaskPhase, TaskState, Waiting};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -41,6 +42,8 @@ impl Step<'_> {
         state.output = Payload::Null;
         state.deadline = plan.timeout.map(|t| now.plus(t));
         state.open_tasks = 0;
+        // Whoever started it is told of the end of this try.
+        state.outbox.pending.retain(|_, m| m.what != Errand::Ended);
         let whole: Vec<u32> = resets.iter().filter(|(_, r)| **r == Reset::Whole).map(|(n, _)| *n).collect();
         let mut undo = std::mem::take(&mut state.undo);
         undo.retain(|u| !whole.iter().any(|n| state.is_within(u.node, *n)));
@@ -49,7 +52,7 @@ impl Step<'_> {
             self.want(deadline);
         }
         self.log_run(EventKind::RunRetried, None);
-        let open = self.reset_body(plan.body.clone(), &resets, cascade);
+        let open = self.reset_body(plan.body.clone(), &resets, from, cascade);
         self.work.state.open_tasks = open;
         if open == 0 {
             cascade.conclude();
@@ -105,6 +108,7 @@ impl Step<'_> {
             | TaskPhase::TimedOut { .. } => false,
         };
         match self.inside(node).map(|(_, kind, nodes)| (kind, nodes)) {
+            None if self.has_child_to_retry(node) => Some(Reset::Inside),
             None => (!completed).then_some(Reset::Whole),
             Some((BlockKind::Body, nodes)) => {
                 let any = self.mark_body(nodes, from, resets);
@@ -142,13 +146,19 @@ impl Step<'_> {
     }
 
     /// Resets marked nodes of a body and what is inside them; returns how many are open then.
-    fn reset_body(&mut self, nodes: Range<u32>, resets: &Resets, cascade: &mut Cascade) -> u32 {
+    fn reset_body(
+        &mut self,
+        nodes: Range<u32>,
+        resets: &Resets,
+        from: Option<u32>,
+        cascade: &mut Cascade,
+    ) -> u32 {
         let mut open = 0;
         for node in nodes {
             let Some(reset) = resets.get(&node) else { continue };
             open += 1;
             match reset {
-                Reset::Inside => self.enter(node, resets, cascade),
+                Reset::Inside => self.enter(node, resets, from, cascade),
                 Reset::Whole => {
                     let shift = node.wrapping_sub(self.work.state.plan_index(node));
                     let (mut remaining, mut any_failed, mut any_completed) = (0, false, false);
@@ -188,12 +198,25 @@ impl Step<'_> {
         };
     }
 
+    /// A node that was to be entered again has its slot.
+    pub(super) fn enter_again(&mut self, node: u32, from: Option<u32>, cascade: &mut Cascade) {
+        let mut resets = Resets::new();
+        if let Some((_, _, nodes)) = self.inside(node) {
+            self.mark_body(nodes, from, &mut resets);
+        }
+        self.enter(node, &resets, from, cascade);
+    }
+
     /// Makes a node wait again for what is inside it.
-    fn enter(&mut self, node: u32, resets: &Resets, cascade: &mut Cascade) {
-        let Some((number, kind, nodes)) = self.inside(node) else { return };
+    fn enter(&mut self, node: u32, resets: &Resets, from: Option<u32>, cascade: &mut Cascade) {
+        if self.work.state.level(self.plan, node) == Level::Body && self.lacks_permit(node) {
+            // What is inside it stays as it is until then.
+            return self.wait_for_permit(node, Entry::Again { from }, cascade);
+        }
+        let Some((number, kind, nodes)) = self.inside(node) else { return self.retry_child(node) };
         let waiting = match kind {
             BlockKind::Body => {
-                let open = self.reset_body(nodes, resets, cascade);
+                let open = self.reset_body(nodes, resets, from, cascade);
                 Waiting::Body { block: number, open, error: None, undoing: None }
             }
             BlockKind::Items => {
@@ -204,7 +227,7 @@ impl Step<'_> {
                         Some(Reset::Whole) => self.reset(item),
                         Some(Reset::Inside) => {
                             open += 1;
-                            self.enter(item, resets, cascade);
+                            self.enter(item, resets, from, cascade);
                         }
                         None => {}
                     }
@@ -233,7 +256,7 @@ impl Step<'_> {
                         self.reset(iteration);
                         cascade.begin(iteration);
                     }
-                    Some(Reset::Inside) => self.enter(iteration, resets, cascade),
+                    Some(Reset::Inside) => self.enter(iteration, resets, from, cascade),
                     None => {}
                 }
                 waiting

@@ -4,7 +4,7 @@
 //! with its line in `wake` and `bodies`.
 
 use super::graph::{Cascade, End};
-use super::limits::{ITEMS_MAX, ITEMS_PER_CHUNK, NODES_MAX};
+use super::limits::{CODE_MAX, ITEMS_MAX, ITEMS_PER_CHUNK, NODES_MAX};
 use super::payload::keep;
 use super::scope::{Halt, Value, View, type_of};
 use super::step::{Step, Words, clip};
@@ -14,7 +14,7 @@ use crate::model::ids::{SignalName, TaskType};
 use crate::model::nodes::Level;
 use crate::model::payload::{Field, INLINE_MAX, Payload};
 use crate::model::plan::{Group, TaskKind, Wait};
-use crate::model::run::{BlockKind, TaskPhase, Waiting};
+use crate::model::run::{BlockKind, Entry, TaskPhase, Waiting};
 use crate::model::time::Span;
 use crate::model::{duration, instant, json};
 use bytes::Bytes;
@@ -24,10 +24,15 @@ impl Step<'_> {
     pub(super) fn begin(&mut self, i: u32, cascade: &mut Cascade) {
         let plan = self.plan;
         match self.work.state.level(plan, i) {
-            Level::Map => return self.begin_items(i, cascade),
-            Level::Loop => return self.begin_iteration(i, 0, Payload::Null, cascade),
-            Level::Body => {}
+            Level::Map => self.begin_items(i, cascade),
+            Level::Loop => self.begin_iteration(i, 0, Payload::Null, cascade),
+            Level::Body if self.lacks_permit(i) => self.wait_for_permit(i, Entry::First, cascade),
+            Level::Body => self.begin_body(i, cascade),
         }
+    }
+
+    /// Starts the thing itself.
+    pub(super) fn begin_body(&mut self, i: u32, cascade: &mut Cascade) {
         match &self.plan_of(i).kind {
             TaskKind::Worker(_) => self.begin_attempts(i, cascade),
             TaskKind::WorkerOf(template) => {
@@ -59,13 +64,16 @@ impl Step<'_> {
             TaskKind::Fail { code, message } => {
                 let Some(code) = self.text(i, "fail.code", code, cascade) else { return };
                 let Some(message) = self.text(i, "fail.message", message, cascade) else { return };
+                if code.is_empty() || code.len() > CODE_MAX {
+                    let what = format!("tasks.{}.fail.code", self.path(i));
+                    let message =
+                        format!("{what} has {} bytes; an error code has 1 to {CODE_MAX}", code.len());
+                    return self.fail_task(i, &Words::new("invalid_code", message), cascade);
+                }
                 self.fail_task(i, &Words::clipped(&code, &message), cascade);
             }
             TaskKind::Finish { output } => self.finish(i, output.as_ref(), cascade),
-            TaskKind::Workflow(_) => {
-                let words = Words::new("child_unsupported", "runs of other workflows are not supported yet");
-                self.fail_task(i, &words, cascade);
-            }
+            TaskKind::Workflow(_) => self.begin_child(i, cascade),
         }
     }
 
@@ -91,7 +99,13 @@ impl Step<'_> {
     }
 
     /// A template that has to come to text. None: the node has failed, or payloads are missing.
-    fn text(&mut self, i: u32, key: &str, template: &Template, cascade: &mut Cascade) -> Option<String> {
+    pub(super) fn text(
+        &mut self,
+        i: u32,
+        key: &str,
+        template: &Template,
+        cascade: &mut Cascade,
+    ) -> Option<String> {
         let what = || format!("tasks.{}.{key}", self.path(i));
         let halt = match self.evaluate(View::of(i), Some(template), what, "value_too_large") {
             Ok(value) => match serde_json::from_slice::<String>(&value.json) {
@@ -127,20 +141,9 @@ impl Step<'_> {
 
     /// The first attempt of what a worker does.
     fn begin_attempts(&mut self, i: u32, cascade: &mut Cascade) {
-        if !self.task(i).fixed_input {
-            let template = self.plan_of(i).input.as_ref();
-            let what = || format!("tasks.{}.input", self.path(i));
-            match self.evaluate(View::of(i), template, what, "input_too_large") {
-                Ok(value) => {
-                    let field = self.field(&format!("a{i}.1"));
-                    self.task_mut(i).input = Payload::Null;
-                    let input = value.into_payload(|| field, &mut self.work.written);
-                    self.task_mut(i).input = input;
-                }
-                Err(halt) => return self.halt(i, halt, cascade),
-            }
+        if self.evaluate_input(i, cascade) {
+            self.next_attempt(i, cascade);
         }
-        self.next_attempt(i);
     }
 
     /// A node waits for something that no worker does.
@@ -265,7 +268,12 @@ impl Step<'_> {
                     self.complete_task(i, payload, cascade);
                 }
             }
-            Waiting::Body { .. } | Waiting::Items { .. } | Waiting::Iterations { .. } => {}
+            Waiting::Body { .. }
+            | Waiting::Items { .. }
+            | Waiting::Iterations { .. }
+            | Waiting::Child { .. }
+            | Waiting::Permit { .. }
+            | Waiting::Rate { .. } => {}
         }
     }
 

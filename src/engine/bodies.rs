@@ -48,7 +48,10 @@ impl<'s> Step<'s> {
             Waiting::Iterations { block, index, due, .. } => {
                 self.advance_loop(i, block, index, due, cascade);
             }
-            Waiting::Body { .. } | Waiting::Timer { .. } | Waiting::Signal { .. } => {}
+            Waiting::Permit { entry, .. } => self.advance_permit(i, entry, cascade),
+            Waiting::Rate { due, .. } => self.advance_rate(i, due, cascade),
+            Waiting::Body { .. } | Waiting::Timer { .. } | Waiting::Signal { .. } | Waiting::Child { .. } => {
+            }
         }
     }
 
@@ -333,6 +336,7 @@ impl<'s> Step<'s> {
         cascade: &mut Cascade,
     ) {
         self.cancel_within(i);
+        self.revoke(i);
         let failure = self.add_failure(words, Some(i));
         match &mut self.task_mut(i).phase {
             TaskPhase::Waiting(Waiting::Body { open, error, undoing, .. }) => {

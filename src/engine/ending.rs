@@ -92,6 +92,7 @@ impl Step<'_> {
         force: bool,
         cascade: &mut Cascade,
     ) {
+        self.work.recall = (undoes, force);
         self.cancel_all();
         if let Some(words) = error {
             let failure = self.add_failure(words, None);
@@ -109,6 +110,7 @@ impl Step<'_> {
 
     /// Ends the run completed with this output, whatever else goes on.
     pub(super) fn finish_run(&mut self, output: Payload, cascade: &mut Cascade) {
+        self.work.recall = (false, false);
         self.cancel_all();
         let state = &mut self.work.state;
         state.output = output;
@@ -143,5 +145,6 @@ impl Step<'_> {
             }
         };
         self.log_run(kind, error);
+        self.tell_origin();
     }
 }

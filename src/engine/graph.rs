@@ -394,6 +394,10 @@ impl Step<'_> {
             let skipped = End::Skipped { counts_as_failed: true };
             let end = match task.phase {
                 TaskPhase::Pending { .. } => skipped,
+                TaskPhase::Waiting(Waiting::Permit { .. } | Waiting::Rate { .. }) if task.attempt == 0 => {
+                    skipped
+                }
+                TaskPhase::Waiting(Waiting::Permit { .. } | Waiting::Rate { .. }) => End::Cancelled,
                 TaskPhase::Queued { .. } if task.attempt <= 1 && task.delivery <= 1 => skipped,
                 TaskPhase::Running { .. } | TaskPhase::Waiting(_) if awaited => continue,
                 TaskPhase::Queued { .. }
@@ -461,7 +465,26 @@ impl Step<'_> {
     /// Whether something goes on inside a node that would have to be undone, and so is awaited.
     fn awaits_within(&self, above: u32) -> bool {
         let awaited = |n: &u32| {
-            let begun = matches!(self.task(*n).phase, TaskPhase::Running { .. } | TaskPhase::Waiting(_));
+            let begun = match &self.task(*n).phase {
+                TaskPhase::Running { .. }
+                | TaskPhase::Waiting(
+                    Waiting::Timer { .. }
+                    | Waiting::Signal { .. }
+                    | Waiting::Body { .. }
+                    | Waiting::Items { .. }
+                    | Waiting::Iterations { .. }
+                    | Waiting::Child { .. },
+                ) => true,
+                TaskPhase::Waiting(Waiting::Permit { .. } | Waiting::Rate { .. })
+                | TaskPhase::Pending { .. }
+                | TaskPhase::Queued { .. }
+                | TaskPhase::Retrying { .. }
+                | TaskPhase::Completed { .. }
+                | TaskPhase::Failed { .. }
+                | TaskPhase::Skipped { .. }
+                | TaskPhase::Cancelled
+                | TaskPhase::TimedOut { .. } => false,
+            };
             begun && self.plan_of(*n).compensate.is_some()
         };
         self.open_within(above).iter().any(awaited)
@@ -478,7 +501,7 @@ impl Step<'_> {
                 // Items that have not had their turn are the map's to end.
                 TaskPhase::Pending { .. } if block == Some(BlockKind::Items) => continue,
                 TaskPhase::Pending { .. } => End::Skipped { counts_as_failed: true },
-                TaskPhase::Running { .. } if undoable => continue,
+                TaskPhase::Running { .. } | TaskPhase::Waiting(Waiting::Child { .. }) if undoable => continue,
                 TaskPhase::Waiting(
                     Waiting::Body { .. } | Waiting::Items { .. } | Waiting::Iterations { .. },
                 ) => {
@@ -488,7 +511,13 @@ impl Step<'_> {
                 TaskPhase::Queued { .. }
                 | TaskPhase::Running { .. }
                 | TaskPhase::Retrying { .. }
-                | TaskPhase::Waiting(Waiting::Timer { .. } | Waiting::Signal { .. }) => End::Cancelled,
+                | TaskPhase::Waiting(
+                    Waiting::Timer { .. }
+                    | Waiting::Signal { .. }
+                    | Waiting::Child { .. }
+                    | Waiting::Permit { .. }
+                    | Waiting::Rate { .. },
+                ) => End::Cancelled,
                 TaskPhase::Completed { .. }
                 | TaskPhase::Failed { .. }
                 | TaskPhase::Skipped { .. }

@@ -10,7 +10,7 @@ use crate::model::time::Timestamp;
 pub struct AttemptFacts {
     /// From 1.
     pub number: u32,
-    /// As users read it: `queued`, `running`, `completed`, `failed`, `timed_out`, `cancelled`, `skipped`.
+    /// As users read it: `queued`, `running`, `waiting` (for its child), `completed`, `failed`, `timed_out`, `cancelled`, `skipped`.
     pub status: &'static str,
     /// How often it was handed out or queued to be, from 1.
     pub deliveries: u32,
@@ -47,17 +47,25 @@ pub fn all_attempts(state: &RunState) -> Vec<Vec<AttemptFacts>> {
 }
 
 fn follow(attempts: &mut Vec<AttemptFacts>, entry: &LogEntry, state: &RunState) {
-    if entry.kind == EventKind::TaskQueued && attempts.last().is_none_or(|a| a.number != entry.attempt) {
+    // A run of another workflow that an attempt is begins at once.
+    let child = entry.kind == EventKind::TaskWaiting && entry.attempt > 0;
+    let another = attempts.last().is_none_or(|a| a.number != entry.attempt);
+    if another && (child || entry.kind == EventKind::TaskQueued) {
         attempts.push(AttemptFacts {
             number: entry.attempt,
-            status: "queued",
+            status: if child { "waiting" } else { "queued" },
             deliveries: entry.delivery,
             queued_at: entry.time,
-            started_at: None,
+            started_at: child.then_some(entry.time),
             ended_at: None,
             worker: None,
             error: None,
         });
+        return;
+    }
+    if child && let Some(attempt) = attempts.last_mut() {
+        // Its run begins another try.
+        (attempt.status, attempt.ended_at, attempt.error) = ("waiting", None, None);
         return;
     }
     // What ends between two attempts (a total timeout, a cancel) ends the task, not the attempt before.
@@ -79,7 +87,7 @@ fn follow(attempts: &mut Vec<AttemptFacts>, entry: &LogEntry, state: &RunState) 
         }
         EventKind::TaskRetrying => {
             let code = entry.error.and_then(|e| state.failures.get(e as usize)).map_or("", |f| &f.code);
-            let timed_out = matches!(code, "timeout_run" | "timeout_heartbeat");
+            let timed_out = matches!(code, "timeout_run" | "timeout_heartbeat" | "run_timed_out");
             end(attempt, entry, if timed_out { "timed_out" } else { "failed" });
         }
         EventKind::TaskCompleted => end(attempt, entry, "completed"),
@@ -96,6 +104,8 @@ fn follow(attempts: &mut Vec<AttemptFacts>, entry: &LogEntry, state: &RunState) 
         | EventKind::RunResumed
         | EventKind::RunRetried
         | EventKind::SignalReceived
+        | EventKind::ScheduleFired
+        | EventKind::ScheduleSkipped
         | EventKind::TaskWaiting => {}
     }
 }
@@ -153,7 +163,9 @@ pub fn event(state: &RunState, ordinal: u32) -> Option<EventFacts<'_>> {
         | EventKind::TaskFailed
         | EventKind::TaskSkipped
         | EventKind::TaskCancelled
-        | EventKind::TaskTimedOut => None,
+        | EventKind::TaskTimedOut
+        | EventKind::ScheduleFired
+        | EventKind::ScheduleSkipped => None,
     };
     Some(EventFacts {
         kind: entry.kind,

@@ -13,6 +13,24 @@ pub const UNACKED_GRACE: Span = Span::secs(5);
 /// An open run in which nothing has a time is looked at this often all the same (wall clock).
 pub const IDLE_LOOK: Span = Span::secs(3_600);
 
+/// Messages to other records that were not answered are delivered again after this (wall clock).
+pub const REDELIVER: Span = Span::secs(5);
+
+/// A child that is waited for is asked this often whether it has ended without our knowing (wall clock).
+pub const CHILD_LOOK: Span = Span::secs(600);
+
+/// A slot that was asked for and not heard of is asked for again after this (wall clock).
+pub const PERMIT_LOOK: Span = Span::secs(60);
+
+/// Slots, and times of starts, that a run asks for at once; others wait for their turn in it.
+pub const ASKED_MAX: usize = 64;
+
+/// A start that a rate allowed and that is later than this asks anew (wall clock).
+pub const RATE_LATE: Span = Span::secs(5);
+
+/// Most runs that may stand above a run: what starts itself comes to an end.
+pub const CHILD_DEPTH_MAX: u32 = 32;
+
 /// The delivery of one attempt that counts as a failed attempt if it is lost as well.
 pub const LOST_DELIVERIES_MAX: u32 = 10;
 

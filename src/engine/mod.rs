@@ -7,12 +7,15 @@
 //! graph       readiness, joins, skips, fail fast; the work list by which one end leads to others
 //! begin       what each kind of task does when it is its turn
 //! bodies      what goes on inside a task: groups, maps, loops
+//! children    runs that are started for a task, and what parent and child tell each other
+//! permits     limits on work: `concurrency` and `rate`
 //! ending      the end of a run: verdict, compensation, `finally`
 //! again       another try of an ended run
 //! retry       what follows a failed attempt
 //! wake        what has a time, and when the run has to be looked at next
 //! scope       what expressions see; templates to payloads
 //! history     attempts and events told from the log
+//! homes/      records that are no runs: slots of concurrency keys, rates, schedules
 //! ```
 //!
 //! Invariants
@@ -30,14 +33,17 @@
 mod again;
 mod begin;
 mod bodies;
+pub(crate) mod children;
 mod commands;
 mod ending;
 mod graph;
 pub mod history;
+pub mod homes;
 #[cfg(test)]
 mod language;
 pub mod limits;
 mod payload;
+mod permits;
 #[cfg(test)]
 mod properties;
 mod retry;
@@ -50,7 +56,10 @@ mod wake;
 use crate::model::command::{Command, Outcome, Refusal};
 use crate::model::commit::EventNote;
 use crate::model::commit::{Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
-use crate::model::ids::{Nonce, Partition, Prefix, SessionId, TaskPath, TaskType};
+use crate::model::home::Home;
+use crate::model::ids::{Nonce, Partition, Prefix, SessionId, TaskPath};
+use crate::model::labels::QueueName;
+use crate::model::outbox::Delivery;
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, TaskPlan};
 use crate::model::record;
@@ -100,8 +109,8 @@ impl From<Refusal> for Stop {
 pub struct ReadyTask {
     /// Its path.
     pub path: TaskPath,
-    /// Its type.
-    pub task_type: TaskType,
+    /// Its queue.
+    pub queue: QueueName,
     /// Its generation.
     pub generation: u32,
     /// Its place: lower is earlier.
@@ -120,14 +129,18 @@ pub struct Revoked {
 /// What a transaction comes to.
 #[derive(Debug)]
 pub struct Decision {
-    /// The run after it; none if it is deleted.
+    /// The run after it; none if it is deleted, or no run.
     pub state: Option<RunState>,
+    /// The home record after it; none if it is deleted, or a run.
+    pub home: Option<Home>,
     /// The prefix after it.
     pub prefix: Prefix,
     /// What the store is to write.
     pub write: RunWrite,
     /// Workers to tell.
     pub revoked: Vec<Revoked>,
+    /// What is to be told to other records.
+    pub deliveries: Vec<Delivery>,
 }
 
 /// One decision in the making: commands are applied one after another to a working copy.
@@ -187,11 +200,11 @@ impl<'a> Txn<'a> {
         for (i, task) in (0..).zip(&state.tasks) {
             if let TaskPhase::Queued { generation, .. } = task.phase
                 && generation > known
-                && let Some(task_type) = state.type_of(self.plan, i)
+                && let Some(queue) = state.queue_of(self.plan, i)
             {
                 ready.push(ReadyTask {
                     path: state.path_of(self.plan, i),
-                    task_type: task_type.clone(),
+                    queue,
                     generation,
                     score: score(state, &self.plan.tasks[state.plan_index(i) as usize]),
                 });
@@ -231,12 +244,25 @@ impl<'a> Txn<'a> {
                 retain_until: Some(None),
                 event: None,
             };
-            return Some(Decision { state: None, prefix, write, revoked: Vec::new() });
+            return Some(Decision {
+                state: None,
+                home: None,
+                prefix,
+                write,
+                revoked: Vec::new(),
+                deliveries: Vec::new(),
+            });
         }
-        let Work { mut state, written, revoked, wanted, rearm, .. } = work;
+        let Work { mut state, mut written, revoked, mut wanted, rearm, redeliver, asks, .. } = work;
         state.last_time = state.last_time.max(env.now);
+        permits::settle(plan, base.map(|(b, _)| b), &mut state);
         let ended = state.status.is_terminal();
-        let wake = if ended {
+        let nothing_to_tell = state.outbox.is_empty();
+        if !nothing_to_tell {
+            let again = state.last_time.plus(limits::REDELIVER);
+            wanted = Some(wanted.map_or(again, |w| w.min(again)));
+        }
+        let wake = if ended && nothing_to_tell {
             state.armed = None;
             WakeOp::Remove
         } else {
@@ -250,10 +276,12 @@ impl<'a> Txn<'a> {
             kinds: state.log.iter().skip(first).map(|e| e.kind).collect(),
         });
         let was_ended = base.is_some_and(|(b, _)| b.status.is_terminal());
-        let retain_until = match state.ended_at.filter(|_| ended) {
-            Some(ended_at) => Some(Some(ended_at.plus(state.retention))),
+        let retain_until = match state.kept_until() {
+            Some(until) => Some(Some(until)),
             None => was_ended.then_some(None),
         };
+        let deliveries = deliveries(plan, base.map(|(b, _)| b), &state, redeliver, asks);
+        written.extend(record::lay_out(base.map(|(b, _)| b), &mut state, version));
         let mut bytes = Vec::with_capacity(512);
         bytes.extend_from_slice(&prefix.0);
         record::encode_into(&state, &mut bytes);
@@ -268,7 +296,7 @@ impl<'a> Txn<'a> {
             retain_until,
             event,
         };
-        Some(Decision { state: Some(state), prefix, write, revoked })
+        Some(Decision { state: Some(state), home: None, prefix, write, revoked, deliveries })
     }
 
     /// The run as this transaction has it so far.
@@ -304,6 +332,22 @@ impl<'a> Txn<'a> {
     }
 }
 
+/// The messages that may be delivered now and could not before; all of them, if they are to be delivered again.
+fn deliveries(
+    plan: &Plan,
+    base: Option<&RunState>,
+    state: &RunState,
+    again: bool,
+    asks: Vec<Delivery>,
+) -> Vec<Delivery> {
+    let due = match base.filter(|_| !again) {
+        Some(base) => state.outbox.due_since(&base.outbox),
+        None => state.outbox.due(),
+    };
+    let messages = due.into_iter().filter_map(|n| children::delivery(state, plan, n));
+    messages.chain(asks).collect()
+}
+
 /// The difference between two states as queue operations. A task that was queued and leased in between
 /// makes none.
 fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<QueueOp> {
@@ -318,13 +362,13 @@ fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<Queu
         let path = state.path_of(plan, i);
         let entry = |generation| QueueEntry { run: state.id.clone(), path: path.clone(), generation };
         // The type it had is that under which it was queued.
-        let type_before = base.and_then(|b| b.type_of(plan, i));
-        if let (Some(generation), Some(task_type)) = (was, type_before) {
-            ops.push(QueueOp::Remove { task_type: task_type.clone(), entry: entry(generation) });
+        let queue_before = || base.and_then(|b| b.queue_of(plan, i));
+        if let Some((generation, queue)) = was.and_then(|g| Some((g, queue_before()?))) {
+            ops.push(QueueOp::Remove { queue, entry: entry(generation) });
         }
-        if let (Some(generation), Some(task_type)) = (is, state.type_of(plan, i)) {
+        if let Some((generation, queue)) = is.and_then(|g| Some((g, state.queue_of(plan, i)?))) {
             ops.push(QueueOp::Add {
-                task_type: task_type.clone(),
+                queue,
                 entry: entry(generation),
                 score: score(state, &plan.tasks[state.plan_index(i) as usize]),
             });

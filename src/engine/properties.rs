@@ -387,7 +387,9 @@ fn check_log(world: &World) {
             | EventKind::RunPaused
             | EventKind::RunResumed
             | EventKind::RunRetried
-            | EventKind::SignalReceived => panic!("a run's event names a task: {e:?}"),
+            | EventKind::SignalReceived
+            | EventKind::ScheduleFired
+            | EventKind::ScheduleSkipped => panic!("a run's event names a task: {e:?}"),
             EventKind::TaskWaiting => panic!("no task of these plans waits: {e:?}"),
         };
         at.insert(i, (next, e.attempt));

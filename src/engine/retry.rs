@@ -51,7 +51,7 @@ impl Step<'_> {
         };
         self.log_task(EventKind::TaskRetrying, i, None, Some(failure));
         if delay == Span(0) {
-            return self.next_attempt(i);
+            return self.next_attempt(i, cascade);
         }
         let due = self.now.plus(delay);
         self.task_mut(i).phase = TaskPhase::Retrying { due };

@@ -8,9 +8,11 @@ use super::limits::ITEMS_PER_CHUNK;
 use super::payload::{self, keep};
 use super::step::{Step, Words, Work, clip};
 use crate::model::expr::{LoopFacts, Root, Scope, TaskFacts, Template};
+use crate::model::outbox::Origin;
 use crate::model::payload::{Field, INLINE_MAX, PAYLOAD_MAX, Payload};
 use crate::model::plan::Plan;
 use crate::model::run::{BlockKind, RunState, TaskPhase, Waiting};
+use crate::model::schedule::ScheduleName;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -234,6 +236,11 @@ impl Scope for Facts<'_> {
             message: &'a str,
         }
         #[derive(serde::Serialize)]
+        struct Slot<'a> {
+            name: &'a str,
+            slot: String,
+        }
+        #[derive(serde::Serialize)]
         struct Run<'a> {
             id: &'a str,
             workflow: &'a str,
@@ -242,11 +249,16 @@ impl Scope for Facts<'_> {
             created_at: String,
             tags: &'a std::collections::BTreeMap<String, String>,
             priority: i32,
+            schedule: Option<Slot<'a>>,
             status: &'a str,
             error: Option<Error<'a>>,
         }
         let s = self.state;
         let error = s.error.and_then(|e| s.failures.get(e as usize));
+        let slot = match &s.origin {
+            Some(Origin::Schedule { home, slot }) => ScheduleName::of_home(home).map(|name| (name, slot)),
+            Some(Origin::Parent(_)) | None => None,
+        };
         let run = Run {
             id: s.id.as_str(),
             workflow: self.plan.name.as_str(),
@@ -255,6 +267,7 @@ impl Scope for Facts<'_> {
             created_at: s.created_at.to_string(),
             tags: &s.tags,
             priority: s.priority,
+            schedule: slot.as_ref().map(|(name, slot)| Slot { name: name.as_str(), slot: slot.to_string() }),
             status: s.ending.map_or(s.status, |e| e.status).name(),
             error: error.map(|f| Error { code: &f.code, message: &f.message }),
         };
@@ -398,6 +411,7 @@ pub(super) fn type_of(json: &[u8]) -> &'static str {
         Some(b'[') => "the list",
         Some(b'{') => "the object",
         Some(b'n') => "the value",
+        Some(b't' | b'f') => "the boolean",
         _ => "the number",
     }
 }

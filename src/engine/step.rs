@@ -1,6 +1,7 @@
 //! The working copy of a run and the smallest changes to it. Everything larger is made of these, so that a
 //! change and the fact that tells of it cannot come apart.
 
+use super::graph::Cascade;
 use super::limits::{
     CODE_MAX, COMPUTED_MAX, LABEL_MAX, MESSAGE_MAX, MESSAGE_SHORT, MESSAGES_BUDGET, OTHER_WORKERS,
     WORKERS_MAX,
@@ -8,8 +9,9 @@ use super::limits::{
 use super::{Env, Payloads, Revoked};
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::TaskPath;
+use crate::model::outbox::Delivery;
 use crate::model::payload::Field;
-use crate::model::plan::{Plan, TaskPlan};
+use crate::model::plan::{Plan, TaskKind, TaskPlan};
 use crate::model::run::{
     BlockKind, Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState, Waiting,
 };
@@ -32,6 +34,12 @@ pub(super) struct Work {
     /// Set by a wake-up: the earliest of everything, to be armed whatever stands.
     pub(super) rearm: Option<Timestamp>,
     pub(super) deleted: bool,
+    /// How children that are recalled are cancelled: undone, at once.
+    pub(super) recall: (bool, bool),
+    /// Everything that was not answered is delivered again.
+    pub(super) redeliver: bool,
+    /// Asked beside the outbox.
+    pub(super) asks: Vec<Delivery>,
 }
 
 impl Work {
@@ -44,6 +52,9 @@ impl Work {
             computed: Cell::new(0),
             rearm: None,
             deleted: false,
+            recall: (true, false),
+            redeliver: false,
+            asks: Vec::new(),
         }
     }
 }
@@ -172,7 +183,9 @@ impl<'s> Step<'s> {
             | EventKind::TaskFailed
             | EventKind::TaskSkipped
             | EventKind::TaskCancelled
-            | EventKind::TaskTimedOut => 0,
+            | EventKind::TaskTimedOut
+            | EventKind::ScheduleFired
+            | EventKind::ScheduleSkipped => 0,
         };
         let (time, attempt) = (self.now, task.attempt);
         self.work.state.log.push(LogEntry { kind, time, task: Some(i), attempt, delivery, worker, error });
@@ -232,8 +245,18 @@ impl<'s> Step<'s> {
         state.generation
     }
 
-    /// Begins the next attempt of a task: queues it.
-    pub(super) fn next_attempt(&mut self, i: u32) {
+    /// Begins the next attempt of a task, as soon as its rate lets it.
+    pub(super) fn next_attempt(&mut self, i: u32, cascade: &mut Cascade) {
+        if !self.wait_for_rate(i, cascade) {
+            self.start_attempt(i, cascade);
+        }
+    }
+
+    /// Starts an attempt of a task: queues it, or starts its child.
+    pub(super) fn start_attempt(&mut self, i: u32, cascade: &mut Cascade) {
+        if let TaskKind::Workflow(child) = &self.plan_of(i).kind {
+            return self.next_child(i, child, cascade);
+        }
         let task = self.task_mut(i);
         task.attempt = task.attempt.saturating_add(1);
         task.delivery = 1;
@@ -262,9 +285,13 @@ impl<'s> Step<'s> {
         self.enqueue(i);
     }
 
-    /// Notes that a lease ends without its holder's result, so that the worker is told.
+    /// Notes that a lease ends without its holder's result, so that the worker is told; or that a child is not waited for
+    /// any more, so that it is cancelled.
     pub(super) fn revoke(&mut self, i: u32) {
         let task = self.task(i);
+        if matches!(task.phase, TaskPhase::Waiting(Waiting::Child { .. })) {
+            return self.recall_child(i);
+        }
         let TaskPhase::Running { lease: Lease { nonce, holder: Holder::Session { id, .. }, .. }, .. } =
             &task.phase
         else {

@@ -7,6 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::ids::{
     Nonce, Partition, Prefix, RunId, SessionId, TaskId, TaskPath, TaskType, WorkflowName,
 };
+use crate::model::outbox::Delivery;
 use crate::model::payload::Field;
 use crate::model::plan::{Plan, RetryPolicy, Role, TaskKind, TaskPlan, Timeouts, When};
 use crate::model::run::{Holder, Lease, RunState, TaskPhase};
@@ -27,6 +28,7 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
             for_each: None,
             repeat: None,
             compensate: None,
+            labels: crate::model::labels::Labels::NONE,
             needs: needs.to_vec(),
             dependents: Vec::new(),
             when: When::Success,
@@ -34,6 +36,8 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
             input: None,
             retry: RetryPolicy { max_attempts: 1, ..RetryPolicy::default() },
             timeout: Timeouts::default(),
+            concurrency: None,
+            rate: None,
             continue_on_error: false,
             priority: 0,
             description: None,
@@ -86,6 +90,8 @@ pub(super) fn start() -> Start {
         tags: BTreeMap::new(),
         priority: None,
         start_at: None,
+        origin: None,
+        not_after: None,
     }
 }
 
@@ -112,6 +118,8 @@ pub(super) struct World {
     pub(super) told: u32,
     pub(super) revoked: Vec<super::Revoked>,
     pub(super) retain_until: Option<Timestamp>,
+    /// Messages to other records, as they were given out.
+    pub(super) sent: Vec<Delivery>,
     /// Bytes of the record, prefix included.
     pub(super) record_len: usize,
 }
@@ -143,7 +151,20 @@ impl World {
             told: 0,
             revoked: Vec::new(),
             retain_until: None,
+            sent: Vec::new(),
             record_len: 0,
+        }
+    }
+
+    /// What a decision of a home record looks at.
+    pub(super) fn home_env(&mut self) -> Env {
+        self.nonce += 1;
+        Env {
+            now: self.now,
+            lease_now: self.lease_now,
+            partition: Partition(0),
+            nonce: Nonce([self.nonce as u8; 16]),
+            random: self.nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }
     }
 
@@ -193,8 +214,8 @@ impl World {
         let outcomes: Vec<_> = commands.iter().map(|c| txn.apply(c)).collect();
         let ready = txn.ready();
         let decision = txn.finish();
-        // A wake-up of an open run is always written, since the store has moved it ahead.
-        let open = self.state.as_ref().is_some_and(|s| !s.status.is_terminal());
+        // A wake-up of a run that has one is always written, since the store has moved it ahead.
+        let open = self.state.as_ref().is_some_and(|s| !s.status.is_terminal() || !s.outbox.is_empty());
         let woken = open && commands.iter().any(|c| matches!(c, Command::Wake { .. }));
         let changed = |o: &Result<Outcome, Stop>| matches!(o, Ok(Outcome::Accepted | Outcome::Leased { .. }));
         let void = outcomes.iter().any(|o| matches!(o, Err(Stop::NeedPayloads(_))));
@@ -222,12 +243,19 @@ impl World {
         if let (Write::Put(bytes), Some(state)) = (&write.write, &decision.state) {
             assert_eq!(Prefix::of(bytes), Some(decision.prefix));
             self.record_len = bytes.len();
-            assert_eq!(record::decode(&bytes[Prefix::LEN..]).as_ref(), Ok(state));
+            let head = record::decode_head(&bytes[Prefix::LEN..]).unwrap();
+            let value = |f: &Field| {
+                let new = write.payloads.iter().find(|(name, _)| name == f).map(|(_, v)| v.clone());
+                new.or_else(|| self.payloads.get(f).cloned())
+            };
+            let values: Vec<_> = head.fields().iter().map(value).collect();
+            assert_eq!(head.complete(&values), Ok(Some(state.clone())));
         } else {
             assert_eq!((&write.write, &decision.state), (&Write::Delete, &None));
         }
         for (field, json) in write.payloads {
-            assert!(self.payloads.insert(field.clone(), json).is_none(), "{field:?} is written twice");
+            let known = self.payloads.insert(field.clone(), json).is_some();
+            assert!(!known || record::is_page(&field), "{field:?} is written twice");
         }
         for op in write.queue {
             match op {
@@ -250,6 +278,7 @@ impl World {
         }
         assert_eq!(write.index.is_some(), self.state.is_none());
         self.revoked.extend(decision.revoked);
+        self.sent.extend(decision.deliveries);
         self.state = decision.state;
         self.prefix = self.state.as_ref().map(|_| decision.prefix);
         if self.state.is_none() {

@@ -7,7 +7,7 @@
 
 use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
-use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, UNACKED_GRACE};
+use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, REDELIVER, UNACKED_GRACE};
 use super::retry::{Again, Ending};
 use super::step::{Step, Words};
 use crate::model::command::SessionView;
@@ -107,7 +107,8 @@ impl Step<'_> {
         if let (Some(total), Some(first)) = (limits.total, task.first_queued_at)
             && first.plus(total) <= self.now
         {
-            if matches!(task.phase, TaskPhase::Waiting(_)) {
+            let between = matches!(task.phase, TaskPhase::Waiting(Waiting::Rate { .. }));
+            if matches!(task.phase, TaskPhase::Waiting(_)) && !between {
                 let words = passed(TIMED_OUT, "it took longer than", total);
                 return self.time_out(i, &words, cascade);
             }
@@ -125,7 +126,7 @@ impl Step<'_> {
             }
             TaskPhase::Retrying { due } => {
                 if *due <= self.now && !paused {
-                    self.next_attempt(i);
+                    self.next_attempt(i, cascade);
                 }
             }
             TaskPhase::Waiting(Waiting::Timer { due }) => {
@@ -138,6 +139,18 @@ impl Step<'_> {
                     cascade.advance(i);
                 }
             }
+            TaskPhase::Waiting(Waiting::Child { ask_at, .. }) => {
+                if *ask_at <= self.now {
+                    self.ask_child(i);
+                }
+            }
+            TaskPhase::Waiting(Waiting::Permit { .. }) if self.has_permit_to_use(i) => cascade.advance(i),
+            TaskPhase::Waiting(Waiting::Permit { ask_at, .. }) => {
+                if *ask_at <= self.now {
+                    self.ask_for_permit_again(i);
+                }
+            }
+            TaskPhase::Waiting(Waiting::Rate { .. }) => cascade.advance(i),
             TaskPhase::Running { lease, .. } => {
                 if let Some(words) = overrun(lease, limits, self.env.lease_now) {
                     let again = Again::ByPolicy { after: None };
@@ -195,6 +208,9 @@ impl Step<'_> {
         let state = &self.work.state;
         let mut at = self.now.plus(IDLE_LOOK);
         let mut no_later = |t: Timestamp| at = at.min(t);
+        if !state.outbox.is_empty() {
+            no_later(self.now.plus(REDELIVER));
+        }
         if let Some(deadline) = state.deadline {
             no_later(deadline);
         }
@@ -220,12 +236,22 @@ impl Step<'_> {
                         no_later(since.plus(queue));
                     }
                 }
-                TaskPhase::Waiting(Waiting::Timer { due }) => no_later(*due),
+                TaskPhase::Waiting(Waiting::Timer { due } | Waiting::Child { ask_at: due, .. }) => {
+                    no_later(*due);
+                }
+                TaskPhase::Waiting(Waiting::Permit { ask_at, .. }) => {
+                    if self.has_permit_to_use(i) {
+                        no_later(self.now);
+                    } else if *ask_at > self.now {
+                        // Else it waits for its turn in the run, which comes with another decision.
+                        no_later(*ask_at);
+                    }
+                }
                 // When the run goes on it looks at these itself.
                 TaskPhase::Retrying { due }
-                | TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. })
-                    if !paused =>
-                {
+                | TaskPhase::Waiting(
+                    Waiting::Rate { due: Some(due), .. } | Waiting::Iterations { due: Some(due), .. },
+                ) if !paused => {
                     no_later(*due);
                 }
                 TaskPhase::Running { lease, .. } => {

@@ -1,8 +1,11 @@
 //! What can be asked of a run, and how it is answered. One command, one variant, handled in
 //! `engine/`; the lane carries them there.
 
+use super::home::Claim;
 use super::ids::{Nonce, RunId, SessionId, TaskPath, WorkflowName};
-use super::run::Holder;
+use super::outbox::{Answer, Origin};
+use super::run::{Holder, Order, RunStatus};
+use super::schedule::{ScheduleCommand, ScheduleName, ScheduleOutcome, ScheduleRefusal};
 use super::time::{Span, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -106,6 +109,108 @@ pub enum Command {
         /// Asked by retention, not by a person.
         expired: bool,
     },
+    /// What the run that started this one has it do.
+    Order {
+        /// Who says so.
+        from: RunId,
+        /// Number of the message; one that is not newer than the last that was taken changes nothing.
+        sequence: u32,
+        /// What.
+        order: Order,
+    },
+    /// A run that was started for a task of this one has ended.
+    ChildEnded {
+        /// The task.
+        task: TaskPath,
+        /// The run.
+        child: RunId,
+        /// What the task waits for, see [`super::run::Waiting::Child`].
+        ticket: u32,
+        /// How.
+        end: ChildEnd,
+    },
+    /// A task of this run has a slot under its concurrency key; asked too, to hear whether it still has.
+    Permitted {
+        /// The task.
+        task: TaskPath,
+        /// The key.
+        key: String,
+        /// Number of the message that asked for it.
+        ticket: u32,
+    },
+    /// To a home record.
+    Home(HomeCommand),
+    /// A message of this record was answered by the one it was for.
+    Settled {
+        /// Its number.
+        sequence: u32,
+        /// How it was taken.
+        answer: Answer,
+    },
+}
+
+/// What is asked of a home record, see [`super::home`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HomeCommand {
+    /// A task asks for a slot; it is called back with `Permitted`.
+    Acquire {
+        /// The concurrency key.
+        key: String,
+        /// Slots there are, at least 1.
+        limit: u32,
+        /// Whose slot it will be.
+        claim: Claim,
+        /// The task.
+        task: TaskPath,
+        /// Its place: lower is earlier.
+        score: i64,
+    },
+    /// A slot comes back, or is not wanted any more.
+    Release {
+        /// Whose.
+        claim: Claim,
+    },
+    /// A task asks when it may start.
+    Take {
+        /// The rate key.
+        key: String,
+        /// Starts in all of `per`, at least 1.
+        limit: u32,
+        /// In this time.
+        per: Span,
+    },
+    /// To a schedule.
+    Schedule(ScheduleCommand),
+    /// There is this schedule.
+    ListSchedule {
+        /// Its name.
+        name: ScheduleName,
+        /// When it was created.
+        created_at: Timestamp,
+    },
+    /// This schedule is gone.
+    UnlistSchedule {
+        /// Its name.
+        name: ScheduleName,
+        /// When it was created.
+        created_at: Timestamp,
+    },
+}
+
+/// How a run that was started for a task has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChildEnd {
+    /// Completed, with this output: JSON text.
+    Completed(Bytes),
+    /// Otherwise.
+    Failed {
+        /// How.
+        status: RunStatus,
+        /// Code of its error.
+        code: String,
+        /// Message of its error.
+        message: String,
+    },
 }
 
 /// How a task is ended by hand.
@@ -138,6 +243,11 @@ pub struct Start {
     pub priority: Option<i32>,
     /// When it is to begin; none or a past time is at once.
     pub start_at: Option<Timestamp>,
+    /// Who started it, if it is no caller.
+    pub origin: Option<Origin>,
+    /// A start that is decided later than this is refused: it was on its way for too long, and the one who sent it has
+    /// sent it again.
+    pub not_after: Option<Timestamp>,
 }
 
 /// Identifies one attempt by its fencing token, without the run.
@@ -210,6 +320,13 @@ pub enum Outcome {
     Nothing,
     /// `Heartbeat`: still held; nothing needs to be written.
     Held,
+    /// `Take`: from this time on.
+    Granted {
+        /// Wall clock.
+        at: Timestamp,
+    },
+    /// To a schedule: this.
+    Schedule(ScheduleOutcome),
     /// `Lease`: accepted; what the worker needs besides the payload.
     Leased {
         /// The attempt.
@@ -252,12 +369,27 @@ pub enum Refusal {
     /// `Rerun` of an iteration that others have followed.
     #[error("other iterations have followed this one; begin again from the last one, or from the loop")]
     IterationPassed,
+    /// `Rerun` of a task in a group that was skipped.
+    #[error("'{0}' around the task was skipped; begin again from that")]
+    AroundSkipped(TaskPath),
     /// A path that names no task of the run, or none that was laid out yet.
     #[error("the run has no such task, or it is not laid out yet")]
     NoTask,
     /// More signals than a run keeps.
     #[error("the run has been sent {0} signals, the most a run keeps")]
     TooManySignals(usize),
+    /// A start that was on its way for too long.
+    #[error("the start came too late")]
+    TooLate,
+    /// As much waits in a record as it may keep; to be asked again later.
+    #[error("too much waits there already")]
+    Full,
+    /// By a schedule.
+    #[error(transparent)]
+    Schedule(ScheduleRefusal),
+    /// `Delete` of a run that others have to be told of first.
+    #[error("the run has ended, and others are being told; try again in a moment")]
+    Telling,
     /// `Delete` of a run that goes on.
     #[error("the run has not ended ({})", .0.name())]
     NotEnded(super::run::RunStatus),

@@ -2,7 +2,8 @@
 //! The engine makes it, the lane gathers it, a store applies it all or not at all.
 
 use super::event::EventKind;
-use super::ids::{Prefix, RunId, TaskPath, TaskType};
+use super::ids::{Prefix, RunId, TaskPath};
+use super::labels::QueueName;
 use super::payload::Field;
 use super::time::Timestamp;
 use bytes::Bytes;
@@ -72,13 +73,13 @@ impl QueueEntry {
     }
 }
 
-/// A change to the ready queue of one type in the run's partition.
+/// A change to a ready queue in the run's partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QueueOp {
     /// Becomes ready, with its place: lower is earlier; ms, see `engine::score`.
     Add {
         /// The queue.
-        task_type: TaskType,
+        queue: QueueName,
         /// What.
         entry: QueueEntry,
         /// Where.
@@ -87,7 +88,7 @@ pub enum QueueOp {
     /// Leaves the queue, claimed or not.
     Remove {
         /// The queue.
-        task_type: TaskType,
+        queue: QueueName,
         /// What.
         entry: QueueEntry,
     },

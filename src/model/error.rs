@@ -60,6 +60,14 @@ error_codes! {
     StaleToken = "stale_token", 409, 9, "The task token is stale";
     /// The token is not one of ours, or of no run.
     UnknownToken = "unknown_token", 404, 5, "The task token is unknown";
+    /// The definition of a schedule has faults.
+    InvalidSchedule = "invalid_schedule", 422, 3, "The schedule has faults";
+    /// No such schedule.
+    ScheduleNotFound = "schedule_not_found", 404, 5, "There is no such schedule";
+    /// A run of the schedule is open, or too many wait.
+    ScheduleBusy = "schedule_busy", 409, 9, "The schedule has a run that is open";
+    /// There are as many schedules as there may be.
+    TooManySchedules = "too_many_schedules", 409, 8, "There are as many schedules as there may be";
     /// The session is gone or was taken over.
     SessionLost = "session_lost", 409, 10, "The worker session is gone";
     /// Something is over its size limit.

@@ -1,4 +1,4 @@
-//! The facts of a run. The record keeps them as a compact append-only log; full events are rendered
+//! The facts of a run, and of schedules. The record keeps them as a compact append-only log; full events are rendered
 //! from it. The number of an event is its ordinal in the run and never changes.
 
 use super::time::Timestamp;
@@ -43,11 +43,15 @@ pub enum EventKind {
     TaskTimedOut = 23,
     /// A task waits for a time, a signal, or for what is inside it.
     TaskWaiting = 24,
+    /// A schedule has started the run of a slot.
+    ScheduleFired = 32,
+    /// A schedule has left out a slot, or could not start its run.
+    ScheduleSkipped = 33,
 }
 
 impl EventKind {
     /// All kinds, for tables and tests.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::RunStarted,
         Self::RunCompleted,
         Self::RunFailed,
@@ -66,6 +70,8 @@ impl EventKind {
         Self::TaskCancelled,
         Self::TaskTimedOut,
         Self::TaskWaiting,
+        Self::ScheduleFired,
+        Self::ScheduleSkipped,
     ];
 
     /// The kind of a stored number.
@@ -94,6 +100,8 @@ impl EventKind {
             Self::TaskCancelled => "task.cancelled",
             Self::TaskTimedOut => "task.timed_out",
             Self::TaskWaiting => "task.waiting",
+            Self::ScheduleFired => "schedule.fired",
+            Self::ScheduleSkipped => "schedule.skipped",
         }
     }
 
@@ -114,7 +122,8 @@ pub struct LogEntry {
     pub task: Option<u32>,
     /// The attempt, from 1; 0 where there is none.
     pub attempt: u32,
-    /// Which delivery of the attempt, from 1; 0 where there is none.
+    /// Which delivery of the attempt, from 1; 0 where there is none. Of `task.waiting`: 1 if a limit on work holds the
+    /// task back, so that it has not begun.
     pub delivery: u32,
     /// The worker, as an index into the run's table of worker labels (`task.started`).
     pub worker: Option<u32>,

@@ -85,7 +85,7 @@ name_type!(
     WorkflowName, "workflow name", is_name, NAME_RULE
 );
 name_type!(
-    /// What a worker can do; also the name of the queue that feeds it.
+    /// What a worker can do.
     TaskType, "task type", is_name, NAME_RULE
 );
 name_type!(

@@ -8,20 +8,25 @@
 
 pub mod command;
 pub mod commit;
+pub mod cron;
 pub mod document;
 pub mod duration;
 pub mod entropy;
 pub mod error;
 pub mod event;
 pub mod expr;
+pub mod home;
 pub mod ids;
 pub mod instant;
 pub mod json;
+pub mod labels;
 pub(crate) mod nearest;
 pub mod nodes;
+pub mod outbox;
 pub mod payload;
 pub mod plan;
 pub mod record;
 pub mod run;
+pub mod schedule;
 pub mod time;
 pub mod token;

@@ -18,6 +18,7 @@
 //! - Of several blocks of one kind of an owner (a map that was begun anew) the last counts.
 
 use super::ids::{TaskPath, TaskType};
+use super::labels::{Labels, QueueName};
 use super::plan::{Plan, TaskKind, TaskPlan};
 use super::run::{Block, BlockKind, EndStage, RunState, TaskState};
 
@@ -46,8 +47,13 @@ fn outermost(task: &TaskPlan) -> Level {
 impl RunState {
     /// The block of a node; none for the run's own tasks.
     pub fn block_of(&self, node: u32) -> Option<&Block> {
-        let block = self.tasks.get(node as usize)?.block;
-        self.blocks.get(block.checked_sub(1)? as usize)
+        let number = match self.tasks.get(node as usize) {
+            Some(task) => task.block,
+            // Of a wide run's head; blocks stand in order.
+            None if self.tasks.is_empty() => self.blocks.partition_point(|b| b.first <= node) as u32,
+            None => return None,
+        };
+        self.blocks.get(number.checked_sub(1)? as usize)
     }
 
     /// The index in the plan of a node's task.
@@ -242,6 +248,17 @@ impl RunState {
     }
 
     /// The queue that feeds a node; none for those that no worker does.
+    pub fn queue_of(&self, plan: &Plan, node: u32) -> Option<QueueName> {
+        let task_type = self.type_of(plan, node)?.clone();
+        Some(QueueName { task_type, labels: self.labels_of(plan, node).clone() })
+    }
+
+    /// What a worker must have to be given a node.
+    pub fn labels_of<'a>(&self, plan: &'a Plan, node: u32) -> &'a Labels {
+        plan.tasks.get(self.plan_index(node) as usize).map_or(Labels::NONE_REF, |task| &task.labels)
+    }
+
+    /// What a worker must be able to do to be given a node; none for those that no worker does.
     pub fn type_of<'a>(&'a self, plan: &'a Plan, node: u32) -> Option<&'a TaskType> {
         let task = self.tasks.get(node as usize)?;
         if task.task_type.is_some() {

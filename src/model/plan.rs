@@ -3,6 +3,7 @@
 
 use super::expr::Template;
 use super::ids::{TaskId, TaskType, WorkflowName};
+use super::labels::Labels;
 use super::time::Span;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -36,7 +37,7 @@ pub struct Plan {
     pub priority: i32,
     /// How long a finished run is kept.
     pub retention: Span,
-    /// For [`Plan::index_of`] and [`Plan::computes`].
+    /// For [`Plan::index_of`], [`Plan::computes`] and [`Plan::is_limited`].
     pub index: Index,
 }
 
@@ -63,9 +64,17 @@ impl Plan {
             };
             let each = t.for_each.as_ref().is_some_and(|e| e.items.computed() > 0);
             let again = t.repeat.as_ref().is_some_and(|r| computed(&r.condition) || computed(&r.delay));
-            kind || each || again || computed(&t.condition) || computed(&t.input)
+            let keys = t.concurrency.as_ref().is_some_and(|c| c.key.computed() > 0)
+                || t.rate.as_ref().is_some_and(|r| r.key.computed() > 0);
+            kind || each || again || keys || computed(&t.condition) || computed(&t.input)
         };
         *self.index.computes.get_or_init(|| computed(&self.output) || self.tasks.iter().any(task))
+    }
+
+    /// Whether any task is limited by `concurrency` or `rate`.
+    pub fn is_limited(&self) -> bool {
+        let limited = |t: &TaskPlan| t.concurrency.is_some() || t.rate.is_some();
+        *self.index.limits.get_or_init(|| self.tasks.iter().any(limited))
     }
 }
 
@@ -74,6 +83,7 @@ impl Plan {
 pub struct Index {
     ids: OnceLock<HashMap<String, u32>>,
     computes: OnceLock<bool>,
+    limits: OnceLock<bool>,
 }
 
 impl Index {
@@ -130,12 +140,19 @@ pub struct TaskPlan {
     pub retry: RetryPolicy,
     /// Time limits of each item and iteration.
     pub timeout: Timeouts,
+    /// How many may go on at once, over all workflows; each item and iteration counts. Of kinds `Worker`, `WorkerOf`,
+    /// `Workflow` and `Group`.
+    pub concurrency: Option<Concurrency>,
+    /// How many attempts may start in a time, over all workflows. Of kinds `Worker`, `WorkerOf` and `Workflow`.
+    pub rate: Option<Rate>,
     /// Whether a failure of this task goes on as if completed.
     pub continue_on_error: bool,
     /// The task that undoes this one once it has completed.
     pub compensate: Option<u32>,
     /// Added to the run's priority.
     pub priority: i32,
+    /// What a worker must have to be given it. Of kinds `Worker` and `WorkerOf`.
+    pub labels: Labels,
     /// For people.
     pub description: Option<String>,
 }
@@ -241,6 +258,29 @@ pub struct Repeat {
     pub max: u32,
     /// Between the end of one and the start of the next, as [`Wait::For`]; none is at once.
     pub delay: Option<Template>,
+}
+
+/// Longest key of [`Concurrency`] and [`Rate`], bytes.
+pub const LIMIT_KEY_MAX: usize = 256;
+
+/// A task that goes on only while it has one of so many slots.
+#[derive(Debug)]
+pub struct Concurrency {
+    /// Names the slots: text, or a number or boolean that is taken as text.
+    pub key: Template,
+    /// Slots there are, at least 1.
+    pub limit: u32,
+}
+
+/// A task whose attempts start no faster than this.
+#[derive(Debug)]
+pub struct Rate {
+    /// Names what is counted, as [`Concurrency::key`].
+    pub key: Template,
+    /// Starts in all of `per`, at least 1.
+    pub limit: u32,
+    /// In this time, at most a day.
+    pub per: Span,
 }
 
 /// Under which outcome of its needs a task runs.

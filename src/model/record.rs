@@ -16,14 +16,23 @@
 //!   instead of dropping the field with its next write.
 //! - Decoding takes at most as much memory as a small multiple of its input, whatever the bytes are.
 //!
+//! A wide run keeps its nodes and its log in pages beside the record (`pages`).
+//!
 //! To add a field: give it the next number in `field`, write it in [`encode_into`] where it differs from
 //! its default, read it in [`decode`], and add a golden file beside the old one (never change an old one).
 
+pub mod homes;
 mod log;
+mod others;
+mod pages;
+mod schedule;
 mod scopes;
 mod wire;
 
+pub use pages::{Head, Pages, is_page, lay_out};
+
 use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
+use super::outbox::Outbox;
 use super::payload::{Field, Payload};
 use super::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState};
 use super::time::{LeaseTime, Span, Timestamp};
@@ -75,6 +84,9 @@ mod field {
     pub(super) const ENDING: u8 = 27;
     pub(super) const SIGNALS: u8 = 28;
     pub(super) const START_AT: u8 = 29;
+    pub(super) const ORIGIN: u8 = 30;
+    pub(super) const OUTBOX: u8 = 31;
+    pub(super) const PAGES: u8 = 32;
 }
 
 /// Appends the encoding of `state` to `out` (which holds the prefix already).
@@ -140,7 +152,8 @@ pub fn encode_into(state: &RunState, out: &mut Vec<u8>) {
         out.push(field::OPEN_TASKS);
         put_u32(out, state.open_tasks);
     }
-    if !state.tasks.is_empty() {
+    let paged = !state.pages.versions.is_empty();
+    if !state.tasks.is_empty() && !paged {
         out.push(field::TASKS);
         put_u64(out, state.tasks.len() as u64);
         for task in &state.tasks {
@@ -163,17 +176,29 @@ pub fn encode_into(state: &RunState, out: &mut Vec<u8>) {
             before = Some(failure);
         }
     }
-    if !state.log.is_empty() {
+    let spilled = state.pages.segments as usize * pages::SEGMENT;
+    if let Some(rest) = state.log.get(spilled..).filter(|rest| !rest.is_empty()) {
         out.push(field::LOG);
-        log::put(out, &state.log, zero);
+        log::put(out, rest, zero);
     }
     scopes::put(out, state);
     put_instant(out, field::START_AT, state.start_at, zero);
+    others::put(out, state);
+    pages::put(out, state);
     out.push(field::END);
 }
 
-/// Reads what follows the prefix.
+/// Reads what follows the prefix, of a run that is not wide.
+///
+/// # Errors
+/// Also if part of the run stands in pages: see [`decode_head`].
 pub fn decode(bytes: &[u8]) -> Result<RunState> {
+    let head = decode_head(bytes)?;
+    if head.fields().is_empty() { Ok(head.state) } else { Err(bad("its nodes stand in pages beside it")) }
+}
+
+/// Reads what follows the prefix.
+pub fn decode_head(bytes: &[u8]) -> Result<Head> {
     let mut r = Reader::new(bytes);
     let format = r.byte()?;
     if format != FORMAT {
@@ -190,6 +215,8 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut blocks, mut undo, mut ending, mut signals, mut start_at) =
         (Vec::new(), Vec::new(), None, Vec::new(), None);
+    let (mut origin, mut outbox) = (None, Outbox::default());
+    let (mut table, mut nodes) = (Pages::default(), 0);
     let mut last = field::END;
     loop {
         let number = r.byte()?;
@@ -243,14 +270,21 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
             field::ENDING => ending = Some(scopes::ending(&mut r)?),
             field::SIGNALS => signals = r.list(scopes::signal)?,
             field::START_AT => start_at = Some(instant(&mut r, zero)?),
+            field::ORIGIN => origin = Some(others::origin(&mut r)?),
+            field::OUTBOX => outbox = others::outbox(&mut r)?,
+            field::PAGES => (table, nodes) = pages::read(&mut r)?,
             other => return Err(bad(format!("field {other} is not known"))),
         }
     }
     r.end()?;
-    scopes::place(&mut blocks, &mut tasks)?;
+    if table.versions.is_empty() {
+        scopes::place(&mut blocks, &mut tasks)?;
+    } else {
+        scopes::begin_at(&mut blocks, nodes)?;
+    }
     let missing = |what: &str| bad(format!("it has no {what}"));
     let created_at = created.ok_or_else(|| missing("creation time"))?;
-    Ok(RunState {
+    let state = RunState {
         id: id.ok_or_else(|| missing("id"))?,
         workflow: workflow.ok_or_else(|| missing("workflow"))?,
         version: version.ok_or_else(|| missing("workflow version"))?,
@@ -277,10 +311,14 @@ pub fn decode(bytes: &[u8]) -> Result<RunState> {
         ending,
         signals,
         start_at,
+        origin,
+        outbox,
         workers,
         failures,
         log: entries,
-    })
+        pages: table,
+    };
+    Ok(Head { state, nodes })
 }
 
 fn put_instant(out: &mut Vec<u8>, number: u8, at: Option<Timestamp>, zero: Timestamp) {
@@ -329,7 +367,8 @@ mod phase {
     pub(super) const WAITING: u8 = 10;
 }
 
-/// What follows a task's first byte: its upper bits, and the second byte's where `MORE` is set.
+/// What follows a task's first byte: its upper bits, the second byte's where `MORE` is set, and the third's where `THIRD`
+/// is.
 mod part {
     pub(super) const INPUT: u8 = 0x10;
     /// Accepted nonce of the current attempt.
@@ -353,6 +392,11 @@ mod part {
     pub(super) const UNDONE: u8 = 0x20;
     /// The input was given by hand.
     pub(super) const FIXED_INPUT: u8 = 0x40;
+    /// A third byte of parts.
+    pub(super) const THIRD: u8 = 0x80;
+
+    /// Of the third byte: a slot under a concurrency key.
+    pub(super) const PERMIT: u8 = 0x01;
 }
 
 /// The attempt and delivery that need not be written: none for a task that never ran, else the first.
@@ -361,8 +405,8 @@ fn usual_attempt(phase: u8) -> u32 {
 }
 
 /// ```text
-/// task  u8: phase ‖ parts   u8: more parts, if MORE
-///       attempt? delivery? lost? type? first-queued? input? accepted attempt? accepted nonce 16 B?
+/// task  u8: phase ‖ parts   u8: more parts, if MORE   u8: more, if THIRD
+///       attempt? delivery? lost? type? first-queued? input? accepted attempt? accepted nonce 16 B? permit?
 ///       what only the phase has
 /// ```
 fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
@@ -397,6 +441,7 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
         (task.task_type.is_some(), part::TYPE),
         (task.undone, part::UNDONE),
         (task.fixed_input, part::FIXED_INPUT),
+        (task.permit.is_some(), part::THIRD),
     ] {
         if set {
             more |= flag;
@@ -418,6 +463,9 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
     out.push(first);
     if more != 0 {
         out.push(more);
+    }
+    if more & part::THIRD != 0 {
+        out.push(part::PERMIT);
     }
     if more & part::ATTEMPT != 0 {
         put_u32(out, task.attempt);
@@ -442,6 +490,9 @@ fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
             put_u32(out, *attempt);
         }
         out.extend_from_slice(&nonce.0);
+    }
+    if let Some(permit) = &task.permit {
+        scopes::put_permit(out, permit);
     }
     match &task.phase {
         TaskPhase::Pending { remaining, any_failed, any_completed } => {
@@ -468,8 +519,9 @@ fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
     let first = r.byte()?;
     let phase = first & 0x0f;
     let more = if first & part::MORE == 0 { 0 } else { r.byte()? };
-    if more & 0x80 != 0 {
-        return Err(bad(format!("task parts {more:#x} are not known")));
+    let third = if more & part::THIRD == 0 { 0 } else { r.byte()? };
+    if (more & part::THIRD != 0) != (third == part::PERMIT) {
+        return Err(bad(format!("task parts {third:#x} are not known")));
     }
     let usual = usual_attempt(phase);
     let attempt = if more & part::ATTEMPT == 0 { usual } else { r.u32()? };
@@ -484,6 +536,7 @@ fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
         let of = if more & part::ACCEPTED_ATTEMPT == 0 { attempt } else { r.u32()? };
         Some((of, Nonce(r.array()?)))
     };
+    let permit = if third & part::PERMIT == 0 { None } else { Some(Box::new(scopes::permit(r)?)) };
     let phase = match phase {
         phase::PENDING => {
             let v = r.u64()?;
@@ -514,6 +567,7 @@ fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
         first_queued_at,
         input,
         accepted,
+        permit,
     })
 }
 

@@ -1,8 +1,11 @@
 //! The state of a run: what a record holds, decoded. Changed by the engine only.
 
+use super::command::Start;
 use super::event::LogEntry;
 use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
+use super::outbox::{Origin, Outbox, Parent};
 use super::payload::Payload;
+use super::record::Pages;
 use super::time::{LeaseTime, Span, Timestamp};
 use std::collections::BTreeMap;
 
@@ -126,12 +129,127 @@ pub struct RunState {
     pub signals: Vec<Signal>,
     /// When a pending run is to begin.
     pub start_at: Option<Timestamp>,
+    /// Who started it, if it was not a caller.
+    pub origin: Option<Origin>,
+    /// What others have still to be told, also once the run has ended.
+    pub outbox: Outbox<Errand>,
     /// Labels of workers, referred to by index.
     pub workers: Vec<String>,
     /// Failures, referred to by index.
     pub failures: Vec<Failure>,
     /// What happened, in order.
     pub log: Vec<LogEntry>,
+    /// Where its nodes and its log stand in the store, if it is wide.
+    pub pages: Pages,
+}
+
+impl RunState {
+    /// A run that was just accepted, pending and without tasks.
+    pub fn begun(start: &Start, now: Timestamp, retention: Span) -> Self {
+        Self {
+            id: start.id.clone(),
+            workflow: start.workflow.clone(),
+            version: start.version,
+            try_number: 1,
+            status: RunStatus::Pending,
+            start_digest: start.digest,
+            created_at: now,
+            started_at: None,
+            ended_at: None,
+            last_time: now,
+            deadline: None,
+            priority: 0,
+            tags: BTreeMap::new(),
+            retention,
+            input: Payload::Null,
+            output: Payload::Null,
+            error: None,
+            armed: None,
+            generation: 0,
+            open_tasks: 0,
+            tasks: Vec::new(),
+            blocks: Vec::new(),
+            undo: Vec::new(),
+            ending: None,
+            signals: Vec::new(),
+            start_at: start.start_at,
+            origin: start.origin.clone(),
+            outbox: Outbox::default(),
+            workers: Vec::new(),
+            failures: Vec::new(),
+            log: Vec::new(),
+            pages: Pages::default(),
+        }
+    }
+
+    /// When an ended run may be forgotten. One that was started by another record stays for a while at least, so that a
+    /// start that was on its way twice finds it.
+    pub fn kept_until(&self) -> Option<Timestamp> {
+        let least = if self.origin.is_some() { ORIGIN_KEPT } else { Span(0) };
+        self.ended_at.filter(|_| self.status.is_terminal()).map(|at| at.plus(self.retention.max(least)))
+    }
+
+    /// The task of another run that this one was started for.
+    pub fn parent(&self) -> Option<&Parent> {
+        match &self.origin {
+            Some(Origin::Parent(parent)) => Some(parent),
+            Some(Origin::Schedule { .. }) | None => None,
+        }
+    }
+}
+
+/// How long a run that another record has started is kept at least after its end.
+pub const ORIGIN_KEPT: Span = Span::secs(60);
+
+/// What a run tells others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Errand {
+    /// Starts the child of a node's current attempt.
+    Start {
+        /// The node.
+        node: u32,
+        /// Of which workflow.
+        workflow: WorkflowName,
+        /// Which version; none is the newest then.
+        version: Option<u32>,
+    },
+    /// Has a child do something.
+    Order(Order),
+    /// Tells who started this run that it has ended.
+    Ended,
+    /// Asks for a slot under a node's concurrency key; the number of the message is the ticket.
+    Acquire {
+        /// The node.
+        node: u32,
+    },
+    /// Gives a slot back, or what was asked for up.
+    Release {
+        /// Number of the message that asked for it.
+        ticket: u32,
+    },
+    /// Asks when a node's next attempt may start under its rate key.
+    Take {
+        /// The node.
+        node: u32,
+    },
+}
+
+/// What a run has its child do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// End as cancelled.
+    Cancel {
+        /// Undo what has completed.
+        compensate: bool,
+        /// Skip compensation and `finally`.
+        force: bool,
+    },
+    /// Start nothing new.
+    Pause,
+    /// Go on.
+    Resume,
+    /// Begin again if it has failed, and tell how it ends; if it has completed, tell that once more.
+    Retry,
 }
 
 /// Nodes that were laid out together.
@@ -232,6 +350,19 @@ pub struct TaskState {
     pub input: Payload,
     /// Attempt and lease nonce of the last result that was accepted: its exact repeat is accepted again.
     pub accepted: Option<(u32, Nonce)>,
+    /// The slot under its concurrency key that it has or waits for; none once it has ended.
+    pub permit: Option<Box<Permit>>,
+}
+
+/// A slot under a concurrency key, as the node that has it or waits for it knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// The key, as it came out.
+    pub key: String,
+    /// Number of the message that asked for it; 0 while it has not been asked for.
+    pub ticket: u32,
+    /// Whether it was granted.
+    pub granted: bool,
 }
 
 impl TaskState {
@@ -249,7 +380,13 @@ impl TaskState {
             first_queued_at: None,
             input: Payload::Null,
             accepted: None,
+            permit: None,
         }
+    }
+
+    /// Whether it waits for the end of a child that is told with this ticket.
+    pub fn awaits_child(&self, ticket: u32) -> bool {
+        matches!(self.phase, TaskPhase::Waiting(Waiting::Child { ticket: held, .. }) if held == ticket)
     }
 }
 
@@ -390,6 +527,41 @@ pub enum Waiting {
         previous: Payload,
         /// The loop has failed, and this compensation is under way.
         undoing: Option<u32>,
+    },
+    /// A run of another workflow.
+    Child {
+        /// The message that started it or began its last try: its end is told with this number.
+        ticket: u32,
+        /// When it is asked whether it has ended without our knowing.
+        ask_at: Timestamp,
+    },
+    /// A slot under its concurrency key, see [`TaskState::permit`]; none there: the key was not looked at yet.
+    Permit {
+        /// What it does once it has it.
+        entry: Entry,
+        /// When it asks for it, if it was turned away, or once more, if it was not heard of.
+        ask_at: Timestamp,
+    },
+    /// Its next attempt may start later, under its rate key.
+    Rate {
+        /// The key, as it came out.
+        key: String,
+        /// Number of the message that asked; 0 while it has not been asked for.
+        ticket: u32,
+        /// From when on; none: it was not answered yet.
+        due: Option<Timestamp>,
+    },
+}
+
+/// What a node does once it has its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// It begins.
+    First,
+    /// It goes on from what it has done in an earlier try of the run.
+    Again {
+        /// The node inside it from which the run is done again, if one was named.
+        from: Option<u32>,
     },
 }
 

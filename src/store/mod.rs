@@ -14,7 +14,8 @@ pub mod kv;
 pub mod redis;
 
 use crate::model::commit::{QueueEntry, QueueOp, RunWrite, Write};
-use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use async_trait::async_trait;
@@ -50,12 +51,12 @@ pub(crate) fn order_value(n: i64) -> i64 {
 }
 
 /// The queues that decisions of a batch touch, accepted or not, lowest first.
-pub(crate) fn touched_queues(writes: &[(Partition, RunWrite)]) -> BTreeSet<(Partition, &TaskType)> {
+pub(crate) fn touched_queues(writes: &[(Partition, RunWrite)]) -> BTreeSet<(Partition, &QueueName)> {
     let mut touched = BTreeSet::new();
     for (partition, write) in writes {
         if write.write != Write::Check {
             touched.extend(write.queue.iter().map(|op| match op {
-                QueueOp::Add { task_type, .. } | QueueOp::Remove { task_type, .. } => (*partition, task_type),
+                QueueOp::Add { queue, .. } | QueueOp::Remove { queue, .. } => (*partition, queue),
             }));
         }
     }
@@ -155,8 +156,8 @@ pub enum Verdict {
 pub struct QueueHead {
     /// Where.
     pub partition: Partition,
-    /// Of which type.
-    pub task_type: TaskType,
+    /// Of which queue.
+    pub queue: QueueName,
     /// The lowest score that waits there; none if the queue is empty.
     pub score: Option<i64>,
     /// How many wait.
@@ -177,8 +178,8 @@ pub struct Committed {
 pub struct Taken {
     /// Where.
     pub partition: Partition,
-    /// Of which type.
-    pub task_type: TaskType,
+    /// Of which queue.
+    pub queue: QueueName,
     /// What.
     pub entry: QueueEntry,
     /// Its place.
@@ -245,7 +246,7 @@ pub struct StreamBounds {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
     /// This queue went from empty to non-empty.
-    Queue(Partition, TaskType),
+    Queue(Partition, QueueName),
     /// Event streams have grown. Sent only by a store whose `read_events` cannot wait; today's all can.
     Events,
     /// The link was re-made: hints may have been missed.
@@ -308,7 +309,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// Moves up to `max` first entries of each queue to the claimed set, for `claim` long; returns them in order.
-    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>>;
+    /// A queue may be named more than once: the later one gets what the earlier left.
+    async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>>;
 
     /// Settles claims that turned out stale: drops each only if the run's record still has the prefix it was
     /// judged by (`None`: there is no record); otherwise returns it to its queue.

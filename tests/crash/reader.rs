@@ -43,6 +43,17 @@ impl Reader {
         Self { seen, ended, reading }
     }
 
+    /// Waits for the first event: without one there is no cursor to go on from.
+    pub(crate) async fn has_begun(&self) {
+        let look = async {
+            let mut pause = tokio::time::interval(Duration::from_millis(5));
+            while self.seen.lock().unwrap().last.is_none() {
+                pause.tick().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), look).await.expect("an event is told");
+    }
+
     /// Waits for the end of every run and compares with what each run's own stream tells.
     pub(crate) async fn audit(mut self, address: SocketAddr, runs: usize) {
         let all =

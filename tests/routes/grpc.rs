@@ -223,7 +223,7 @@ async fn reflection_lists_the_services() {
     let answer = soon(answers.message()).await.unwrap().unwrap().message_response.unwrap();
     let MessageResponse::ListServicesResponse(list) = answer else { panic!("{answer:?}") };
     let names: Vec<_> = list.service.iter().map(|s| s.name.as_str()).collect();
-    for name in ["WorkflowService", "RunService", "TaskService", "WorkerService"] {
+    for name in ["WorkflowService", "RunService", "ScheduleService", "TaskService", "WorkerService"] {
         assert!(names.contains(&format!("downbeat.v1.{name}").as_str()), "{names:?}");
     }
     assert!(names.contains(&"grpc.health.v1.Health"));

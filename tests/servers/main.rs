@@ -2,12 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod children;
 mod credits;
+mod labels;
+mod limits;
 #[path = "../support/redis.rs"]
 mod redis;
+mod schedules;
 mod starts;
 #[path = "../support/mod.rs"]
 mod support;
+mod wide;
 mod workers;
 
 use redis::{Options, RedisServer};
@@ -17,13 +22,13 @@ use support::server::{Server, free_address};
 struct Pair {
     a: Server,
     b: Server,
-    _redis: RedisServer,
+    redis: RedisServer,
 }
 
 impl Pair {
     fn start() -> Self {
         let redis = RedisServer::start(Options::default());
         let server = || Server::serve(&redis.url(), None, free_address());
-        Self { a: server(), b: server(), _redis: redis }
+        Self { a: server(), b: server(), redis }
     }
 }

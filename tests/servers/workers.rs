@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// A real worker process whose command says that it began and then never ends.
-fn endless_worker(server: &Server, task_type: &str, mark: &std::path::Path) -> Child {
+pub(super) fn endless_worker(server: &Server, task_type: &str, mark: &std::path::Path) -> Child {
     let script = format!("echo $$ > {}.part && mv {0}.part {0} && exec sleep 600", mark.display());
     Command::new(env!("CARGO_BIN_EXE_downbeat"))
         .args(["worker", "--server", &server.url(), "--type", task_type, "--", "sh", "-c", &script])
@@ -20,7 +20,7 @@ fn endless_worker(server: &Server, task_type: &str, mark: &std::path::Path) -> C
 }
 
 /// Waits for a file and reads it.
-async fn appears(path: &std::path::Path) -> String {
+pub(super) async fn appears(path: &std::path::Path) -> String {
     let look = async {
         let mut pause = tokio::time::interval(Duration::from_millis(20));
         loop {

@@ -1,17 +1,20 @@
 //! What must hold after every commit, checked against what the store holds and what it held before.
 
+use crate::documents::SLOTS;
 use crate::world::{LEASE, World};
 use bytes::Bytes;
 use downbeat::model::commit::{QueueEntry, Write};
 use downbeat::model::document;
 use downbeat::model::event::{EventKind, LogEntry};
-use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, TaskPath, TaskType, WorkflowName};
+use downbeat::model::home::Home;
+use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, TaskPath, WorkflowName};
 use downbeat::model::json;
+use downbeat::model::labels::QueueName;
 use downbeat::model::payload::Payload;
-use downbeat::model::plan::{Plan, TaskPlan};
+use downbeat::model::plan::{Plan, TaskKind, TaskPlan};
 use downbeat::model::record;
 use downbeat::model::run::{Holder, RunState, RunStatus, TaskPhase, TaskState, Waiting};
-use downbeat::model::time::Timestamp;
+use downbeat::model::time::{Span, Timestamp};
 use downbeat::model::token::TaskToken;
 use downbeat::store::{Batch, Committed, DUE_AGAIN, LEASE_STEP, Result, Store};
 use futures::FutureExt;
@@ -28,7 +31,7 @@ pub(crate) struct Truth {
     pub(crate) plan: Arc<Plan>,
     /// When its first commit came.
     pub(crate) since: Instant,
-    /// When its last commit came.
+    /// When its last event came.
     pub(crate) touched: Instant,
     /// Part of its past was lost with the tail of the store.
     pub(crate) rolled: bool,
@@ -55,7 +58,12 @@ pub(crate) struct Audit {
     /// When each lease was taken.
     leased: BTreeMap<Nonce, Instant>,
     pub(crate) last_rolled_back: Option<Instant>,
+    /// Records of slots that stand in the store.
+    pub(crate) homes: BTreeSet<RunId>,
 }
+
+/// What has still to be told is told again within this.
+const REDELIVER: Span = Span::secs(5);
 
 /// The generation of a task's queue entry, if it has one.
 fn queued(task: &TaskState) -> Option<u32> {
@@ -65,9 +73,20 @@ fn queued(task: &TaskState) -> Option<u32> {
     }
 }
 
-fn decode(bytes: &Bytes) -> std::result::Result<(Prefix, RunState), String> {
+/// A run, whole: nothing stands between us and the map, so what lies beside its record belongs to it.
+fn decode(
+    world: &World,
+    partition: Partition,
+    run: &RunId,
+    bytes: &Bytes,
+) -> std::result::Result<(Prefix, RunState), String> {
     let prefix = Prefix::of(bytes).ok_or("a record shorter than its prefix")?;
-    Ok((prefix, record::decode(&bytes[Prefix::LEN..]).map_err(|e| e.to_string())?))
+    let head = record::decode_head(&bytes[Prefix::LEN..]).map_err(|e| e.to_string())?;
+    let fields = head.fields();
+    let read = world.memory.payloads(partition, run, &fields);
+    let values = read.now_or_never().expect("memory answers at once").map_err(|e| e.to_string())?;
+    let state = head.complete(&values).map_err(|e| e.to_string())?;
+    Ok((prefix, state.ok_or("its pages are of another version")?))
 }
 
 impl Audit {
@@ -114,6 +133,10 @@ impl Audit {
                 continue;
             }
             self.commits += 1;
+            if write.run.is_reserved() {
+                self.home_changed(world, &write.run, record.as_ref());
+                continue;
+            }
             if old.is_some() != self.runs.contains_key(&write.run) {
                 world.violation(format_args!("run {}: it changed behind the audit's back", write.run));
             }
@@ -121,6 +144,45 @@ impl Audit {
                 Some(record) => self.changed(world, server, *partition, &write.run, &record, decided),
                 None => self.gone(world, &write.run),
             }
+        }
+    }
+
+    /// A home record was written: what is in it can be read, and no more slots are given than there are.
+    fn home_changed(&mut self, world: &World, id: &RunId, record: Option<&Bytes>) {
+        let Some(record) = record else {
+            self.homes.remove(id);
+            return world.note(format_args!("{id} is gone"));
+        };
+        match record::homes::decode(&record[Prefix::LEN..]) {
+            Ok(Home::Semaphore(s)) => {
+                world.note(format_args!("{id}: {} have a slot, {} wait", s.holders.len(), s.waiters.len()));
+                if s.holders.len() > SLOTS {
+                    world.violation(format_args!(
+                        "{} of {SLOTS} slots of {} are given",
+                        s.holders.len(),
+                        s.key
+                    ));
+                }
+                self.homes.insert(id.clone());
+            }
+            Ok(Home::Bucket(b)) => world.note(format_args!("{id}: paid until {}", b.paid_until)),
+            Ok(Home::Schedule(_) | Home::ScheduleNames(_)) => {
+                world.violation(format_args!("{id}: nobody makes schedules here"));
+            }
+            Err(error) => world.violation(format_args!("{id}: {error}")),
+        }
+    }
+
+    /// Never do more tasks have a slot than there are.
+    fn slots(&self, world: &World) {
+        let mut granted: BTreeMap<&str, usize> = BTreeMap::new();
+        let tasks = self.runs.values().flat_map(|t| &t.state.tasks);
+        for permit in tasks.filter_map(|t| t.permit.as_ref()).filter(|p| p.granted) {
+            *granted.entry(&permit.key).or_default() += 1;
+        }
+        // A store that has lost its tail may not know of all that was given.
+        for (key, n) in granted.into_iter().filter(|(_, n)| *n > SLOTS && self.last_rolled_back.is_none()) {
+            world.violation(format_args!("{n} tasks have one of the {SLOTS} slots of {key}"));
         }
     }
 
@@ -156,7 +218,7 @@ impl Audit {
         record: &Bytes,
         decided: Instant,
     ) {
-        let (prefix, state) = match decode(record) {
+        let (prefix, state) = match decode(world, partition, run, record) {
             Ok(decoded) => decoded,
             Err(error) => return world.violation(format_args!("run {run}: {error}")),
         };
@@ -164,9 +226,14 @@ impl Audit {
         let old = self.runs.remove(run);
         let version = old.as_ref().map_or(0, |o| o.prefix.version());
         let (leased, rolled_back) = (&self.leased, self.last_rolled_back);
+        if old.is_none() && state.origin.is_some() && self.deleted.contains_key(run) && rolled_back.is_none()
+        {
+            world.violation(format_args!("run {run}, which another has started, was begun twice"));
+        }
         let check = Check {
             world,
             leased,
+            others: &self.runs,
             run,
             old: old.as_ref(),
             state: &state,
@@ -190,7 +257,12 @@ impl Audit {
         let now = Instant::now();
         let since = old.as_ref().map_or(now, |o| o.since);
         let rolled = old.as_ref().is_some_and(|o| o.rolled);
-        self.runs.insert(run.clone(), Truth { partition, prefix, state, plan, since, touched: now, rolled });
+        let touched = old.as_ref().filter(|_| news.is_empty()).map_or(now, |o| o.touched);
+        let limited = state.tasks.iter().any(|t| t.permit.is_some());
+        self.runs.insert(run.clone(), Truth { partition, prefix, state, plan, since, touched, rolled });
+        if limited {
+            self.slots(world);
+        }
     }
 
     /// The store went back: what it holds now is the truth. Returns how many runs are not as they were.
@@ -200,11 +272,17 @@ impl Audit {
         self.applied.clear();
         // A version may be another document now.
         self.plans.clear();
+        self.homes.clear();
         let mut was = std::mem::take(&mut self.runs);
         let mut lost = 0;
         for p in 0..world.drawn().partitions {
             for (run, record) in world.memory.inspect(|i| i.records(Partition(p))).unwrap() {
-                let (prefix, state) = decode(&record).expect("what was valid still is");
+                if run.is_reserved() {
+                    self.home_changed(world, &run, Some(&record));
+                    continue;
+                }
+                let (prefix, state) =
+                    decode(world, Partition(p), &run, &record).expect("what was valid still is");
                 let plan = self.plan(world, &state);
                 let old = was.remove(&run);
                 let same = old.as_ref().is_some_and(|o| o.prefix == prefix);
@@ -226,19 +304,19 @@ impl Audit {
         for p in 0..world.drawn().partitions {
             let partition = Partition(p);
             world.memory.inspect(|i| {
-                let mut expected: BTreeMap<(TaskType, QueueEntry), usize> = BTreeMap::new();
+                let mut expected: BTreeMap<(QueueName, QueueEntry), usize> = BTreeMap::new();
                 for (run, truth) in self.runs.iter().filter(|(_, t)| t.partition == partition) {
                     for (n, task) in truth.state.tasks.iter().enumerate() {
                         if let Some(generation) = queued(task) {
                             let entry =
                                 QueueEntry { run: run.clone(), path: truth.path(n as u32), generation };
-                            let task_type = truth.state.type_of(&truth.plan, n as u32).unwrap();
-                            expected.insert((task_type.clone(), entry), 0);
+                            let queue = truth.state.queue_of(&truth.plan, n as u32).unwrap();
+                            expected.insert((queue, entry), 0);
                         }
                     }
                 }
                 for standing in i.entries(partition).unwrap() {
-                    match expected.get_mut(&(standing.task_type.clone(), standing.entry.clone())) {
+                    match expected.get_mut(&(standing.queue.clone(), standing.entry.clone())) {
                         Some(n) => *n += 1,
                         None => {
                             world.violation(format_args!("{standing:?} stands in a queue, but no task does"));
@@ -251,7 +329,8 @@ impl Audit {
                     }
                 }
                 for (_, run) in i.wakes(partition).unwrap() {
-                    if self.runs.get(&run).is_none_or(|t| t.state.status.is_terminal()) {
+                    let idle = |t: &Truth| t.state.status.is_terminal() && t.state.outbox.is_empty();
+                    if !run.is_reserved() && self.runs.get(&run).is_none_or(idle) {
                         world.violation(format_args!("run {run} has a wake-up and is not open"));
                     }
                 }
@@ -279,6 +358,7 @@ fn short(e: &LogEntry, state: &RunState, plan: &Plan) -> String {
 struct Check<'c> {
     world: &'c World,
     leased: &'c BTreeMap<Nonce, Instant>,
+    others: &'c BTreeMap<RunId, Truth>,
     run: &'c RunId,
     old: Option<&'c Truth>,
     state: &'c RunState,
@@ -305,6 +385,19 @@ impl Check<'_> {
         self.wake_up();
         self.order();
         self.failures();
+        self.labels();
+    }
+
+    /// Whoever holds a task has what it asks for.
+    fn labels(&self) {
+        for (n, task) in self.state.tasks.iter().enumerate() {
+            let TaskPhase::Running { lease, .. } = &task.phase else { continue };
+            let wanted = self.state.labels_of(self.plan, n as u32);
+            let name = &self.state.workers[lease.worker as usize];
+            if self.world.labels.get(name).is_some_and(|own| !own.include(wanted)) {
+                self.fault(format_args!("{name} was given task {n}, which asks for {wanted:?}"));
+            }
+        }
     }
 
     fn news(&self) -> &[LogEntry] {
@@ -317,7 +410,15 @@ impl Check<'_> {
             if !log.starts_with(&old.state.log) {
                 self.fault(format_args!("its log is not what it was, with more at the end"));
             }
-            if old.state.status.is_terminal() {
+            // But for what it has still to tell, and which message of its parent it has heard last.
+            let told = || RunState {
+                outbox: old.state.outbox.clone(),
+                origin: old.state.origin.clone(),
+                last_time: old.state.last_time,
+                armed: old.state.armed,
+                ..self.state.clone()
+            };
+            if old.state.status.is_terminal() && told() != old.state {
                 self.fault(format_args!("it changed after it had ended ({})", old.state.status.name()));
             }
             if self.state.last_time < old.state.last_time {
@@ -378,9 +479,8 @@ impl Check<'_> {
                 let was = self.old.and_then(|o| o.state.tasks.get(n)).and_then(queued);
                 for generation in [was, is].into_iter().flatten() {
                     let e = entry(n as u32, generation);
-                    let found = i
-                        .entry(self.partition, self.state.type_of(self.plan, n as u32).unwrap(), &e)
-                        .unwrap();
+                    let queue = self.state.queue_of(self.plan, n as u32).unwrap();
+                    let found = i.entry(self.partition, &queue, &e).unwrap();
                     let wanted = usize::from(is == Some(generation));
                     if usize::from(found.0) + usize::from(found.1) != wanted {
                         self.fault(format_args!(
@@ -395,6 +495,12 @@ impl Check<'_> {
 
     fn wake_up(&self) {
         let wake = self.world.memory.inspect(|i| i.wake(self.partition, self.run)).unwrap();
+        if self.state.status.is_terminal() && !self.state.outbox.is_empty() {
+            if wake.is_none() || self.state.armed.is_none() {
+                self.fault(format_args!("it has something to tell and nothing will wake it"));
+            }
+            return;
+        }
         if self.state.status.is_terminal() {
             if wake.is_some() || self.state.armed.is_some() {
                 self.fault(format_args!("it has ended and is still to be woken"));
@@ -409,6 +515,9 @@ impl Check<'_> {
         }
         let mut earliest = self.state.deadline;
         let mut no_later = |at: Timestamp| earliest = Some(earliest.map_or(at, |e| e.min(at)));
+        if !self.state.outbox.is_empty() {
+            no_later(self.state.last_time.plus(REDELIVER));
+        }
         for (n, task) in (0..).zip(&self.state.tasks) {
             let plan = self.plan_of(n);
             if let (Some(total), Some(first)) = (plan.timeout.total, task.first_queued_at) {
@@ -421,6 +530,11 @@ impl Check<'_> {
                     }
                 }
                 TaskPhase::Waiting(Waiting::Timer { due }) => no_later(*due),
+                TaskPhase::Waiting(Waiting::Rate { due: Some(due), .. })
+                    if self.state.status != RunStatus::Paused =>
+                {
+                    no_later(*due);
+                }
                 // A paused run looks at these when it goes on.
                 TaskPhase::Retrying { due }
                 | TaskPhase::Waiting(Waiting::Iterations { due: Some(due), .. })
@@ -493,6 +607,10 @@ impl Check<'_> {
                 _ => None,
             };
             let path = self.state.path_of(self.plan, t);
+            if matches!(self.plan_of(t).kind, TaskKind::Workflow(_)) && failure.code != "timeout_total" {
+                self.child_failed(t, was.attempt, &failure.code);
+                continue;
+            }
             match failure.code.as_str() {
                 "sim_failed" | "sim_fatal" => {
                     let reported = lease.is_some_and(|l| self.world.ledger.lock().failed(&l.nonce));
@@ -565,9 +683,35 @@ impl Check<'_> {
                 > was.attempt
                     + first
                     + retries.count() as u32
-                    + u32::from(matches!(was.phase, TaskPhase::Retrying { .. }))
+                    // A child that was lost with the tail of the store is begun anew.
+                    + u32::from(self.rolled_back.is_some() && self.state.type_of(self.plan, n as u32).is_none())
+                    + u32::from(matches!(
+                        was.phase,
+                        TaskPhase::Retrying { .. } | TaskPhase::Waiting(Waiting::Rate { .. })
+                    ))
             {
                 self.fault(format_args!("task {n} uses up an attempt without a failure"));
+            }
+        }
+    }
+}
+
+impl Check<'_> {
+    /// A child has failed, or could not be started.
+    fn child_failed(&self, node: u32, attempt: u32, code: &str) {
+        let path = self.state.path_of(self.plan, node);
+        match code {
+            "workflow_not_found" | "invalid_input" | "task_cancelled" => {}
+            _ if attempt == 0 => {} // A fault of an expression, before it began.
+            _ => {
+                let of = |t: &&Truth| {
+                    t.state.parent().is_some_and(|p| p.run == *self.run && p.task == path)
+                        && matches!(t.state.status, RunStatus::Failed | RunStatus::TimedOut)
+                };
+                let known = self.others.values().find(of).is_some();
+                if !known && self.rolled_back.is_none() {
+                    self.fault(format_args!("{path} failed ({code}), and no run it has started did"));
+                }
             }
         }
     }

@@ -7,7 +7,8 @@ use crate::sabotage::Sabotage;
 use crate::world::World;
 use async_trait::async_trait;
 use bytes::Bytes;
-use downbeat::model::ids::{Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use downbeat::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
+use downbeat::model::labels::QueueName;
 use downbeat::model::payload::Field;
 use downbeat::model::time::{Span, Timestamp};
 use downbeat::store::{
@@ -306,7 +307,7 @@ impl Store for ChaosStore {
         self.come_back(&fate, result).await
     }
 
-    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
         let taken = self.call(|| self.memory().take(wanted, claim)).await?;
         for t in &taken {
             self.world.note(format_args!("server {} takes {:?}", self.server, t.entry));

@@ -185,6 +185,33 @@ async fn pause(world: &Arc<World>, rng: &mut Rng, id: &RunId) -> bool {
     true
 }
 
+/// Resumes what a pause has left paused that a server took long after its caller had asked another one, and resumed: such
+/// a call has no number by which it would be known to be old.
+pub(crate) async fn resume_left_over(world: Arc<World>) {
+    let mut rng = world.rng.split("resumes", 0);
+    while !world.is_healed() && !world.is_over() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    // Callers that pause have resumed by then.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    while !world.is_over() {
+        let paused: Vec<RunId> = {
+            let audit = world.audit.lock();
+            let paused = audit.runs.iter().filter(|(_, t)| t.state.status == RunStatus::Paused);
+            paused.map(|(id, _)| id.clone()).collect()
+        };
+        for id in paused {
+            world.note(format_args!("{id} was left paused, and is resumed"));
+            let resumed = insist(&world, &mut rng, |app| {
+                let id = id.clone();
+                async move { app.resume(&id).await }
+            });
+            drop(resumed.await);
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
 /// Sends a run the same signal twice: it is kept once. False: the world has ended.
 async fn signal(world: &Arc<World>, rng: &mut Rng, id: &RunId) -> bool {
     for _ in 0..2 {

@@ -12,7 +12,14 @@ pub(crate) fn draw(rng: &mut Rng, p: &Profile, types: &[TaskType], number: u64) 
     let composed = rng.chance(0.5);
     for i in 0..n {
         let plain = task(rng, i, types);
-        let task = if composed && rng.chance(0.5) { compose(rng, i, plain, types) } else { plain };
+        let mut task = if composed && rng.chance(0.5) {
+            compose(rng, i, plain, types)
+        } else if number > 0 && rng.chance(0.15) {
+            child(rng, number, plain)
+        } else {
+            plain
+        };
+        limit(rng, &mut task);
         tasks.insert(format!("t{i}"), task);
     }
     let mut document = json!({ "name": format!("flow-{number}"), "tasks": tasks });
@@ -50,7 +57,45 @@ pub(crate) fn draw(rng: &mut Rng, p: &Profile, types: &[TaskType], number: u64) 
     if p.short_retention {
         document["retention"] = json!(format!("{}s", rng.range(1, 8)));
     }
+    if p.labels {
+        let mut rng = rng.split("labels", number);
+        for part in ["tasks", "finally"] {
+            if let Some(part) = document.get_mut(part) {
+                label(&mut rng, part);
+            }
+        }
+    }
     document
+}
+
+/// What tasks ask for and workers have.
+pub(crate) const LABELS: [(&str, &str); 3] = [("disk", "ssd"), ("gpu", "true"), ("zone", "z-1.a")];
+
+/// Lets some of the tasks in `value` that workers do ask for labels.
+fn label(rng: &mut Rng, value: &mut Value) {
+    let Value::Object(map) = value else { return };
+    for (_, inner) in map.iter_mut().filter(|(key, _)| *key != "input") {
+        label(rng, inner);
+    }
+    if map.get("type").is_some_and(Value::is_string) && rng.chance(0.3) {
+        let asked = LABELS.iter().filter(|_| rng.chance(0.4)).map(|(k, v)| ((*k).to_owned(), json!(v)));
+        map.insert("labels".to_owned(), Value::Object(asked.collect()));
+    }
+}
+
+/// Slots under a key that all workflows share. Nothing that has one waits for another, so all come to their end.
+pub(crate) const SLOTS: usize = 3;
+
+/// Limits on a task, now and then.
+fn limit(rng: &mut Rng, t: &mut Value) {
+    let has = |t: &Value, key: &str| t.get(key).is_some();
+    if (has(t, "type") || has(t, "tasks")) && rng.chance(0.15) {
+        let key = if rng.chance(0.5) { "slots-0" } else { "slots-${{ input.n % 2 }}" };
+        t["concurrency"] = json!({ "key": key, "limit": SLOTS });
+    }
+    if has(t, "type") && rng.chance(0.1) {
+        t["rate"] = json!({ "key": "starts", "limit": rng.range(3, 6), "per": "1s" });
+    }
 }
 
 /// A task made into one of the other kinds, or into many: what it needs and when it runs stays.
@@ -88,7 +133,10 @@ fn compose(rng: &mut Rng, i: u64, plain: Value, types: &[TaskType]) -> Value {
         _ => {}
     }
     let runs = ["type", "tasks"].iter().any(|k| t.get(k).is_some());
-    if rng.chance(0.4) {
+    if t.get("set").is_some() && rng.chance(0.2) {
+        // Wide: its record stands in pages.
+        t["for_each"] = json!((0..rng.range(100, 200)).collect::<Vec<_>>());
+    } else if rng.chance(0.4) {
         t["for_each"] = json!((0..rng.below(5)).collect::<Vec<_>>());
         if rng.chance(0.4) {
             t["max_parallel"] = json!(rng.range(1, 2));
@@ -106,6 +154,30 @@ fn compose(rng: &mut Rng, i: u64, plain: Value, types: &[TaskType]) -> Value {
     if runs && rng.chance(0.3) {
         t["compensate"] =
             json!({ "type": rng.pick(types).as_str(), "input": format!("${{{{ tasks.t{i}.output }}}}") });
+    }
+    t
+}
+
+/// A task made into a run of a workflow with a lower number, so that none starts itself; sometimes of one that is not
+/// there.
+fn child(rng: &mut Rng, number: u64, plain: Value) -> Value {
+    let mut t = plain;
+    if let Some(map) = t.as_object_mut() {
+        for gone in ["type", "timeout", "priority"] {
+            map.remove(gone);
+        }
+        map.insert("input".to_owned(), json!({ "n": "${{ input.n }}" }));
+    }
+    let name = if rng.chance(0.05) { "nobody".to_owned() } else { format!("flow-{}", rng.below(number)) };
+    t["workflow"] = if rng.chance(0.15) { json!({ "name": name, "detach": true }) } else { json!(name) };
+    if t.get("retry").is_some() {
+        t["retry"]["max_attempts"] = json!(rng.range(1, 2));
+    }
+    if rng.chance(0.3) {
+        t["timeout"] = json!(format!("{}s", rng.range(5, 60)));
+    }
+    if rng.chance(0.3) {
+        t["for_each"] = json!((0..rng.below(4)).collect::<Vec<_>>());
     }
     t
 }

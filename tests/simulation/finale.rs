@@ -24,10 +24,11 @@ use tokio::time::Instant;
 const FAULTS: Duration = Duration::from_mins(1);
 /// The last runs are started by then.
 const STARTS: Duration = Duration::from_secs(50);
-/// Every run has ended so long after the faults stopped: a lease, retries, work, a claim that expires, and air.
+/// Every run has ended so long after the faults stopped: a lease, retries, work, a claim that expires, runs that are
+/// started one after the other, and air.
 /// After a lost tail more: a lease that its worker knows nothing of is found only when chance has the worker's own
 /// server look at the run.
-const QUIET: Duration = Duration::from_secs(90);
+const QUIET: Duration = Duration::from_mins(4);
 
 /// What a seed came to.
 #[derive(Debug)]
@@ -98,6 +99,7 @@ async fn live(world: &Arc<World>) {
     }
     let nemesis = tokio::spawn(nemesis::rage(Arc::clone(world)));
     tokio::spawn(clients::change(Arc::clone(world)));
+    tokio::spawn(clients::resume_left_over(Arc::clone(world)));
     let callers = tokio::spawn(clients::start_all(Arc::clone(world), STARTS));
 
     let begun = Instant::now();
@@ -110,7 +112,10 @@ async fn live(world: &Arc<World>) {
     let callers_done = || callers.is_finished();
     let waits = if p.lost_tails > 0.0 { QUIET * 4 } else { QUIET };
     let waits = waits + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
-    let all_ended = || world.audit.lock().runs.values().all(|t| t.state.status.is_terminal());
+    let all_ended = || {
+        let audit = world.audit.lock();
+        audit.runs.values().all(|t| t.state.status.is_terminal() && t.state.outbox.is_empty())
+    };
     let done = world.until(waits, Duration::from_millis(500), || callers_done() && all_ended()).await;
     if !done {
         stuck(world, callers_done());
@@ -145,7 +150,8 @@ async fn live(world: &Arc<World>) {
 
 fn stuck(world: &World, callers_done: bool) {
     let audit = world.audit.lock();
-    for (run, truth) in audit.runs.iter().filter(|(_, t)| !t.state.status.is_terminal()) {
+    let open = |t: &crate::audit::Truth| !t.state.status.is_terminal() || !t.state.outbox.is_empty();
+    for (run, truth) in audit.runs.iter().filter(|(_, t)| open(t)) {
         let tasks: Vec<String> = truth
             .state
             .tasks
@@ -156,8 +162,9 @@ fn stuck(world: &World, callers_done: bool) {
             .collect();
         let wake = world.memory.inspect(|i| i.wake(truth.partition, run)).unwrap();
         world.violation(format_args!(
-            "run {run} is stuck: armed {:?}, wakes {wake:?}, now {}, {}",
+            "run {run} is stuck: armed {:?}, wakes {wake:?}, has to tell {:?}, now {}, {}",
             truth.state.armed,
+            truth.state.outbox,
             downbeat::model::time::Clock::now(&*world.clock),
             tasks.join("; ")
         ));
@@ -184,8 +191,14 @@ async fn settled(world: &Arc<World>) {
     if left > 0 {
         world.violation(format_args!("{left} entries stand in queues, though no run is open"));
     }
+    // Whoever has a slot and is not heard of is asked within half a minute.
+    let free = || world.audit.lock().homes.is_empty();
+    if !world.until(Duration::from_mins(1), Duration::from_millis(500), free).await {
+        world.violation("slots are taken, though no run is open");
+    }
     credit_is_back(world).await;
     verdicts(world).await;
+    families(world);
     listed(world).await;
 }
 
@@ -290,6 +303,48 @@ async fn verdicts(world: &Arc<World>) {
     }
 }
 
+/// What a run was started for has ended as it has, or without it.
+fn families(world: &World) {
+    let audit = world.audit.lock();
+    if audit.last_rolled_back.is_some() {
+        return;
+    }
+    for (id, truth) in &audit.runs {
+        let Some(parent) = truth.state.parent().filter(|p| !p.detached) else { continue };
+        // A run that was deleted and begun anew has other children.
+        if audit.deleted.contains_key(&parent.run) {
+            continue;
+        }
+        let Some(above) = audit.runs.get(&parent.run) else { continue };
+        let Some(node) = above.state.find(&above.plan, &parent.task) else {
+            world.violation(format_args!(
+                "{id} is of the task {} of {}, which is not there",
+                parent.task, parent.run
+            ));
+            continue;
+        };
+        let task = &above.state.tasks[node as usize];
+        // An earlier attempt was another run.
+        if let TaskPhase::Completed { output } = &task.phase
+            && truth.state.status == RunStatus::Completed
+        {
+            let (above_says, it_says) = (
+                crate::audit::text(world, above, output),
+                crate::audit::text(world, truth, &truth.state.output),
+            );
+            if above_says != it_says {
+                world.violation(format_args!(
+                    "{}/{} came to {above_says:?}, and {id} to {it_says:?}",
+                    parent.run, parent.task
+                ));
+            }
+        }
+        if truth.state.status == RunStatus::Completed && matches!(task.phase, TaskPhase::Failed { .. }) {
+            world.violation(format_args!("{}/{} failed, and {id} has completed", parent.run, parent.task));
+        }
+    }
+}
+
 /// What a task that ended is to those that need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
@@ -381,8 +436,9 @@ async fn listed(world: &Arc<World>) {
 
 /// With a short retention, nothing is kept of any run.
 async fn forgotten(world: &Arc<World>) {
+    // Those that were started by others stay for a minute.
     let waits =
-        Duration::from_mins(1) + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
+        Duration::from_mins(3) + Duration::from_millis(world.set_back_ms.load(Ordering::Relaxed) as u64);
     let gone = world.until(waits, Duration::from_secs(1), || world.audit.lock().runs.is_empty()).await;
     if !gone {
         let audit = world.audit.lock();

@@ -29,9 +29,10 @@ pub(crate) async fn live(world: Arc<World>, number: usize) {
         let patience =
             if rng.chance(world.profile().cut) { rng.millis(1, 2_000) } else { Duration::from_secs(8) };
         let (name, wanted, there) = (label.clone(), types.clone(), Arc::clone(&world));
+        let labels = world.labels[&label].clone();
         let call = async move {
             there.servers[server].link.gate().await;
-            let claimed = app.claim(&name, &wanted, room, wait).await;
+            let claimed = app.claim(&name, &wanted, &labels, room, wait).await;
             there.servers[server].link.gate().await;
             claimed
         };

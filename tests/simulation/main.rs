@@ -142,7 +142,7 @@ fn the_same_seed_tells_the_same_story() {
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
-        let outcomes = run_all(0..60, Case::Sabotaged(sabotage), |o| !o.violations.is_empty());
+        let outcomes = run_all(0..200, Case::Sabotaged(sabotage), |o| !o.violations.is_empty());
         let found = outcomes.iter().find(|o| !o.violations.is_empty());
         let found =
             found.unwrap_or_else(|| panic!("{sabotage:?} goes unnoticed in {} seeds", outcomes.len()));

@@ -71,6 +71,9 @@ pub(crate) struct Profile {
     pub(crate) twice: f64,
     pub(crate) deletes: f64,
     pub(crate) reader_cuts: f64,
+
+    /// Some tasks ask for labels, and not every worker has them.
+    pub(crate) labels: bool,
 }
 
 /// A fault is there in `share` of the worlds, then with up to `most`, scaled by how hard the world is.
@@ -144,6 +147,8 @@ impl Profile {
             twice: some(rng, hard, 0.5, 0.5),
             deletes: some(rng, 1.0, 0.3, 0.3),
             reader_cuts: some(rng, hard.max(0.4), 0.7, 0.1),
+
+            labels: rng.chance(0.5),
         }
     }
 

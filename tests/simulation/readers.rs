@@ -54,7 +54,8 @@ impl Seen {
 
     fn event(&mut self, world: &World, event: &EventView, name: &str) {
         let audit = world.audit.lock();
-        let run = &event.run;
+        // Of a schedule, of which there are none here.
+        let Some(run) = &event.run else { return };
         if audit.unmade.contains(run) || self.may_be_lost(world, &audit) {
             return;
         }
@@ -194,7 +195,7 @@ async fn read_all(
             }
             Some(EventItem::Event(event)) => {
                 let task = event.task.as_ref().map_or("", TaskPath::as_str);
-                world.note(format_args!("{name} hears {} {} {task}", event.run, event.kind.name()));
+                world.note(format_args!("{name} hears {:?} {} {task}", event.run, event.kind.name()));
                 if let Some(seen) = seen.lock().as_mut() {
                     seen.event(world, &event, name);
                 }
@@ -211,7 +212,7 @@ async fn never_behind(world: &Arc<World>, rng: &mut Rng, event: &EventView) {
         return;
     }
     let rolls = world.audit.lock().last_rolled_back;
-    let id = event.run.clone();
+    let Some(id) = event.run.clone() else { return };
     let Some(read) = insist(world, rng, |app| {
         let id = id.clone();
         async move { app.run(&id, None).await }

@@ -26,6 +26,8 @@ pub(crate) enum Sabotage {
     SkippedEvents,
     /// The lease clock goes on while everything stands still.
     RunningLeaseClock,
+    /// Workers say that they have labels which they do not have.
+    FalseLabels,
 }
 
 /// How a seed is run.
@@ -40,7 +42,7 @@ pub(crate) enum Case {
 }
 
 impl Sabotage {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::VersionOnly,
         Self::NewSequence,
         Self::NoWakeUps,
@@ -49,6 +51,7 @@ impl Sabotage {
         Self::TrustedCache,
         Self::SkippedEvents,
         Self::RunningLeaseClock,
+        Self::FalseLabels,
     ];
 
     /// Makes the world one in which the broken promise matters.
@@ -56,6 +59,8 @@ impl Sabotage {
         match self {
             Self::VersionOnly => {
                 p.lost_tails = 4.0;
+                // A stale cache that nothing refuses takes one entry again and again: time must go on meanwhile.
+                p.latency_ms = p.latency_ms.max(1);
                 p.servers = p.servers.max(2);
                 p.work_ms = 2_000;
                 p.runs = p.runs.max(10);
@@ -79,6 +84,11 @@ impl Sabotage {
             Self::RunningLeaseClock => {
                 p.world_stalls = 4.0;
                 p.work_ms = 8_000;
+            }
+            Self::FalseLabels => {
+                p.labels = true;
+                p.workers = p.workers.max(3);
+                p.runs = p.runs.max(10);
             }
         }
     }

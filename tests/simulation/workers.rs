@@ -1,5 +1,6 @@
 //! Workers with a session, in one task each: the network between them and the server is part of it.
 
+use crate::documents::LABELS;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::world::World;
@@ -11,6 +12,7 @@ use downbeat::dispatch::message::{
 };
 use downbeat::model::command::ReportedFailure;
 use downbeat::model::ids::{SessionId, TaskType};
+use downbeat::model::labels::Labels;
 use downbeat::model::time::Span;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,6 +58,7 @@ pub(crate) struct Worker {
     number: usize,
     label: String,
     rng: Rng,
+    labels: Labels,
     subs: BTreeMap<TaskType, Sub>,
     session: Option<SessionId>,
     held: BTreeMap<String, Held>,
@@ -134,8 +137,12 @@ impl Worker {
             }
         }
         let now = Instant::now();
+        let label = format!("worker-{number}");
+        let boasts = world.sabotage == Some(Sabotage::FalseLabels);
+        let labels = if boasts { Labels::new(LABELS).unwrap() } else { world.labels[&label].clone() };
         Self {
-            label: format!("worker-{number}"),
+            label,
+            labels,
             world,
             number,
             rng,
@@ -239,7 +246,11 @@ impl Worker {
             subscriptions: self
                 .subs
                 .iter()
-                .map(|(t, s)| Subscription { task_type: t.clone(), credit: s.credit })
+                .map(|(t, s)| Subscription {
+                    task_type: t.clone(),
+                    credit: s.credit,
+                    labels: self.labels.clone(),
+                })
                 .collect(),
             resume: self.session.clone(),
             tokens: self.held.keys().cloned().collect(),
@@ -425,7 +436,7 @@ impl Worker {
                 if let Some(sub) = self.subs.get_mut(&task_type) {
                     sub.limit = credit;
                 }
-                self.say(FromWorker::Credit(Subscription { task_type, credit }));
+                self.say(FromWorker::Credit(Subscription { task_type, credit, labels: Labels::NONE }));
             }
             self.leaves_at = Some(Instant::now() + self.rng.millis(500, 8_000));
         }
@@ -609,7 +620,7 @@ impl Worker {
             sub.limit = sub.limit.max(credit);
             sub.credit = credit;
         }
-        self.say(FromWorker::Credit(Subscription { task_type, credit }));
+        self.say(FromWorker::Credit(Subscription { task_type, credit, labels: Labels::NONE }));
         self.grants();
     }
 }

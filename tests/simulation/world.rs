@@ -3,6 +3,7 @@
 
 use crate::audit::Audit;
 use crate::chaos::{ChaosStore, Link};
+use crate::documents::LABELS;
 use crate::ledger::Ledger;
 use crate::profile::Profile;
 use crate::rng::Rng;
@@ -10,10 +11,11 @@ use crate::sabotage::{Case, Sabotage};
 use downbeat::app::{App, Options};
 use downbeat::model::entropy::SeededEntropy;
 use downbeat::model::ids::TaskType;
+use downbeat::model::labels::Labels;
 use downbeat::model::time::{Clock, Span, Timestamp};
 use downbeat::store::kv::memory::{MemoryStore, Snapshot};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -97,6 +99,8 @@ pub(crate) struct World {
     pub(crate) memory: MemoryStore,
     pub(crate) servers: Vec<Server>,
     pub(crate) types: Vec<TaskType>,
+    /// What each worker has.
+    pub(crate) labels: BTreeMap<String, Labels>,
     pub(crate) audit: Mutex<Audit>,
     pub(crate) ledger: Mutex<Ledger>,
     trace: Mutex<Trace>,
@@ -144,7 +148,17 @@ impl World {
             })
             .collect();
         let types = (0..profile.types).map(|n| TaskType::new(&format!("type-{n}")).unwrap()).collect();
+        let sessions = (0..profile.workers).map(|n| (format!("worker-{n}"), n));
+        let claimers = (0..profile.http_workers).map(|n| (format!("http-{n}"), 100 + n));
+        let labels = sessions.chain(claimers).map(|(name, n)| {
+            let mut rng = rng.split("labels", n as u64);
+            // The first one has everything, so that nothing is without a worker.
+            let own = LABELS.into_iter().filter(|_| n == 0 || rng.chance(0.4));
+            (name, Labels::new(own).unwrap())
+        });
+        let labels = labels.collect();
         let world = Arc::new(Self {
+            labels,
             healed_profile: profile.healed(),
             profile,
             rng,

@@ -1,7 +1,7 @@
 //! The compare and the commit.
 
 use crate::data::{
-    Lane, P, add, check, create, entry, field, note, prefix, put, record, run, stored, task_type, update,
+    Lane, P, add, check, create, entry, field, named, note, prefix, put, record, run, stored, update,
 };
 use crate::fixture::{Fixture, PARTITIONS};
 use bytes::Bytes;
@@ -74,7 +74,7 @@ pub(crate) async fn a_refused_decision_writes_nothing_and_the_others_of_its_batc
     assert_eq!(runs(ticked.expired), ["a", "z"]);
     let listed = f.store.list(P, None, 10).await.unwrap();
     assert_eq!(runs(listed.into_iter().map(|(_, r)| r).collect()), ["z", "a"]);
-    let taken = f.store.take(&[(P, task_type("charge"), 10)], Span::secs(1)).await.unwrap();
+    let taken = f.store.take(&[(P, named("charge"), 10)], Span::secs(1)).await.unwrap();
     assert_eq!(runs(taken.into_iter().map(|t| t.entry.run).collect()), ["a", "z"]);
     let events = f.store.read_events(&[(P, StreamPosition(0, 0))], 10, Span(0)).await.unwrap();
     let mut notes = Vec::new();
@@ -92,13 +92,13 @@ pub(crate) async fn a_known_sequence_gets_the_same_verdicts_and_writes_nothing(f
     assert_eq!(first.verdicts, [Verdict::Applied, Verdict::Conflict]);
     // Others go on meanwhile: the run moves, its entry is taken.
     lane.apply(&*f.store, vec![update("a")]).await;
-    f.store.take(&[(P, task_type("charge"), 1)], Span::secs(60)).await.unwrap();
+    f.store.take(&[(P, named("charge"), 1)], Span::secs(60)).await.unwrap();
 
     let again = f.store.commit(&lost).await.unwrap();
     assert_eq!(again.verdicts, first.verdicts);
     assert_eq!(again.heads, []);
     assert_eq!(stored(&*f.store, "a").await, Some(record(prefix(2, 2), 40)));
-    assert_eq!(f.store.take(&[(P, task_type("charge"), 1)], Span::secs(60)).await.unwrap(), []);
+    assert_eq!(f.store.take(&[(P, named("charge"), 1)], Span::secs(60)).await.unwrap(), []);
 }
 
 pub(crate) async fn a_sequence_older_than_the_window_is_forgotten(f: &Fixture) {

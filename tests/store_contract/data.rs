@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use downbeat::model::commit::{EventNote, Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
 use downbeat::model::event::EventKind;
-use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath, TaskType, WorkflowName};
+use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath, WorkflowName};
+use downbeat::model::labels::QueueName;
 use downbeat::model::payload::Field;
 use downbeat::store::{Batch, Committed, Store, Verdict};
 
@@ -13,8 +14,8 @@ pub(crate) fn run(name: &str) -> RunId {
     RunId::new(name).unwrap()
 }
 
-pub(crate) fn task_type(name: &str) -> TaskType {
-    TaskType::new(name).unwrap()
+pub(crate) fn named(name: &str) -> QueueName {
+    name.parse().unwrap()
 }
 
 pub(crate) fn workflow(name: &str) -> WorkflowName {
@@ -75,11 +76,11 @@ pub(crate) fn check(name: &str, expect: Expect) -> RunWrite {
 }
 
 pub(crate) fn add(queue: &str, entry: QueueEntry, score: i64) -> QueueOp {
-    QueueOp::Add { task_type: task_type(queue), entry, score }
+    QueueOp::Add { queue: named(queue), entry, score }
 }
 
 pub(crate) fn remove(queue: &str, entry: QueueEntry) -> QueueOp {
-    QueueOp::Remove { task_type: task_type(queue), entry }
+    QueueOp::Remove { queue: named(queue), entry }
 }
 
 pub(crate) fn note(name: &str, first: u32) -> EventNote {

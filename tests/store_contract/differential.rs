@@ -3,7 +3,7 @@
 //! Times are multiples of ten seconds ± five, so that what the test itself takes decides nothing; a case that took
 //! longer than a second is thrown away.
 
-use crate::data::{P, entry, field, prefix, record, run, session, task_type};
+use crate::data::{P, entry, field, named, prefix, record, run, session};
 use crate::fixture::{self, Fixture, PARTITIONS};
 use bytes::Bytes;
 use downbeat::model::commit::{EventNote, Expect, QueueOp, RunWrite, WakeOp, Write};
@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 const RUNS: u8 = 4;
-const QUEUES: u8 = 2;
+const QUEUES: u8 = 3;
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -87,6 +87,11 @@ fn partition(run: u8) -> Partition {
     if run.is_multiple_of(3) { Partition(0) } else { P }
 }
 
+/// With labels and without; the last stands between the first two as text, and not as a name.
+fn queue_name(queue: u8) -> &'static str {
+    ["q", "q;gpu=true;region=eu", "q-b"][usize::from(queue)]
+}
+
 fn name(run: u8) -> String {
     // Names whose order as text depends on the locale.
     ["a", "B", "a-b", "a.b"][usize::from(run)].to_owned()
@@ -97,12 +102,8 @@ fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWri
     let at = |tens: i64| now.plus(Span::secs(tens * 10 + 5));
     let made = prefix(7, generated.version);
     let queue = generated.queue.iter().map(|(add, queue, generation, score)| {
-        let (task_type, entry) = (task_type(&format!("q{queue}")), entry(&name, *generation));
-        if *add {
-            QueueOp::Add { task_type, entry, score: *score }
-        } else {
-            QueueOp::Remove { task_type, entry }
-        }
+        let (queue, entry) = (named(queue_name(*queue)), entry(&name, *generation));
+        if *add { QueueOp::Add { queue, entry, score: *score } } else { QueueOp::Remove { queue, entry } }
     });
     RunWrite {
         run: run(&name),
@@ -226,7 +227,7 @@ impl Side {
                 None => String::new(),
             },
             Op::Take { queue, max } => {
-                let queue = task_type(&format!("q{queue}"));
+                let queue = named(queue_name(*queue));
                 let wanted = [(P, queue.clone(), *max), (Partition(0), queue, *max)];
                 let taken = store.take(&wanted, Span::secs(15)).await;
                 let answer = format!("{taken:?}");

@@ -1,7 +1,7 @@
 //! What a directory promises beyond the port: it survives its process, has one owner, and fails in words.
 
 use crate::data::{
-    Lane, P, add, create, entry, field, note, prefix, put, record, run, session, stored, task_type, workflow,
+    Lane, P, add, create, entry, field, named, note, prefix, put, record, run, session, stored, workflow,
 };
 use crate::fixture::{ManualClock, embedded_options};
 use bytes::Bytes;
@@ -49,7 +49,7 @@ async fn everything_is_found_again_after_reopening() {
     let first = open(dir.path()).await;
     let batch = lane.batch(vec![(P, whole("a", 1)), (P, whole("b", 2)), (P, whole("c", 3))]);
     first.commit(&batch).await.unwrap();
-    let taken = first.take(&[(P, task_type("q"), 1)], Span::secs(60)).await.unwrap();
+    let taken = first.take(&[(P, named("q"), 1)], Span::secs(60)).await.unwrap();
     assert!(first.put_session(&session("s1-x"), &worker, None, Span::secs(10)).await.unwrap());
     first.put_workflow(&workflow("order"), &Bytes::from_static(b"{}")).await.unwrap();
     let ticked = first.tick(&[P], 1).await.unwrap();
@@ -74,7 +74,7 @@ async fn everything_is_found_again_after_reopening() {
     let ticked = again.tick(&[P], 10).await.unwrap().pop().unwrap();
     assert_eq!(ticked.due, [run("b"), run("c")], "a was moved ahead before");
     assert_eq!(ticked.heads[0].depth, 2, "one entry is claimed");
-    let left = again.take(&[(P, task_type("q"), 10)], Span::secs(60)).await.unwrap();
+    let left = again.take(&[(P, named("q"), 10)], Span::secs(60)).await.unwrap();
     assert!(left.iter().all(|t| t.entry != taken[0].entry) && left.len() == 2);
 }
 
@@ -168,7 +168,7 @@ async fn assert_whole(store: &dyn Store) -> usize {
         let payload = store.payloads(P, run, &[field("i")]).await.unwrap();
         assert_eq!(payload, [Some(Bytes::from(run.to_string()))]);
     }
-    let entries = store.take(&[(P, task_type("q"), 1_000_000)], Span::secs(0)).await.unwrap();
+    let entries = store.take(&[(P, named("q"), 1_000_000)], Span::secs(0)).await.unwrap();
     assert_eq!(entries.len(), runs.len(), "queue entries");
     let ticked = store.tick(&[P], 1_000_000).await.unwrap().pop().unwrap();
     assert_eq!(ticked.due.len(), runs.len(), "wake-ups");

@@ -60,6 +60,8 @@ contract! {
     queues:
         entries_are_taken_lowest_score_first_then_by_name,
         takes_no_more_than_wanted,
+        a_queue_may_be_named_twice_in_one_take,
+        queues_of_one_type_with_other_labels_are_apart,
         a_claimed_entry_is_in_no_queue_until_its_claim_expires,
         a_commit_removes_ready_and_claimed_entries,
         heads_of_touched_queues_are_told,

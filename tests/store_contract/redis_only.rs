@@ -1,7 +1,7 @@
 //! What only Redis can do to us.
 
 use crate::data::{
-    Lane, P, add, create, entry, field, note, prefix, record, run, session, stored, task_type, update,
+    Lane, P, add, create, entry, field, named, note, prefix, record, run, session, stored, update,
 };
 use crate::fixture::redis_options;
 use crate::redis_server::{Options, RedisServer};
@@ -340,7 +340,7 @@ async fn a_deleted_run_leaves_no_key_and_idle_lanes_and_sessions_expire() {
         |key: &str| server.command(&format!("TTL {key}")).trim_start_matches(':').parse::<i64>().unwrap();
     assert!((590..=600).contains(&ttl(lane_key)));
     assert!((3_590..=3_610).contains(&ttl("db:{1}:s:s1-x")));
-    assert_eq!(store.take(&[(P, task_type("q"), 1)], Span::secs(1)).await.unwrap(), []);
+    assert_eq!(store.take(&[(P, named("q"), 1)], Span::secs(1)).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -354,7 +354,7 @@ async fn claims_that_ended_leave_no_key() {
         let server = &server;
         async move { dump(server).await.into_keys().filter(|k| k.ends_with(suffix)).count() }
     };
-    let taken = store.take(&[(P, task_type("q"), 3)], Span(0)).await.unwrap();
+    let taken = store.take(&[(P, named("q"), 3)], Span(0)).await.unwrap();
     assert_eq!((keys(":claimed").await, keys(":places").await, keys(":types").await), (1, 1, 0));
     // One ends by a commit, one by a discard, one by a tick.
     let leased = RunWrite { queue: vec![crate::data::remove("q", entry("a", 1))], ..update("a") };

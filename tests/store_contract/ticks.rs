@@ -1,6 +1,6 @@
 //! Clocks, wake-ups, retention.
 
-use crate::data::{Lane, P, add, create, entry, prefix, put, run, task_type, update};
+use crate::data::{Lane, P, add, create, entry, named, prefix, put, run, update};
 use crate::fixture::Fixture;
 use downbeat::model::commit::{Expect, RunWrite, WakeOp};
 use downbeat::model::ids::Partition;
@@ -108,10 +108,10 @@ pub(crate) async fn heads_of_all_queues_that_hold_work_are_told(f: &Fixture) {
     let mut lane = Lane::new(1);
     let queue = ["z", "b", "gone"].map(|q| add(q, entry("a", 1), 3));
     lane.apply(&*f.store, vec![RunWrite { queue: queue.to_vec(), ..create("a") }]).await;
-    f.store.take(&[(P, task_type("gone"), 1)], Span::secs(60)).await.unwrap();
+    f.store.take(&[(P, named("gone"), 1)], Span::secs(60)).await.unwrap();
     let ticked = f.store.tick(&[Partition(2), P], 10).await.unwrap();
     assert_eq!(ticked[0].heads, []);
-    let head = |q| QueueHead { partition: P, task_type: task_type(q), score: Some(3), depth: 1 };
+    let head = |q| QueueHead { partition: P, queue: named(q), score: Some(3), depth: 1 };
     assert_eq!(ticked[1].heads, [head("b"), head("z")]);
     assert!(ticked[1].now > Timestamp(1_700_000_000_000_000));
 }

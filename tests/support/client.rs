@@ -236,9 +236,19 @@ impl Worker {
 
     /// Opens a session for one type and reads `Welcome`.
     pub async fn hello(server: &Server, task_type: &str, credit: i32) -> (Self, v1::Welcome) {
+        Self::hello_with(server, task_type, credit, &[]).await
+    }
+
+    /// Opens a session for one type with labels and reads `Welcome`.
+    pub async fn hello_with(
+        server: &Server,
+        task_type: &str,
+        credit: i32,
+        labels: &[(&str, &str)],
+    ) -> (Self, v1::Welcome) {
         let mut worker = Self::open(server).await;
-        let subscription =
-            v1::Subscription { r#type: task_type.into(), credit, ..v1::Subscription::default() };
+        let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let subscription = v1::Subscription { r#type: task_type.into(), credit, labels };
         worker.say(ToServer::Hello(v1::Hello {
             label: "by-hand".into(),
             subscriptions: vec![subscription],

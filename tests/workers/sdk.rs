@@ -55,6 +55,17 @@ async fn an_assignment_is_acknowledged_done_and_reported_in_that_order() {
 }
 
 #[tokio::test]
+async fn every_type_is_subscribed_to_with_the_labels_of_the_worker() {
+    let (url, mut streams) = server().await;
+    let builder = Worker::builder(url).labels([("region", "eu")]).handle("a", 1, echo).handle("b", 2, echo);
+    let (_handle, _run) = run(builder.labels([("gpu", "true")]));
+    let hello = next(&mut streams).await.hello().await;
+    let labels = [("gpu", "true"), ("region", "eu")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let subscribed: Vec<_> = hello.subscriptions.into_iter().map(|s| (s.r#type, s.labels)).collect();
+    assert_eq!(subscribed, ["a", "b"].map(|t| (t.to_owned(), labels.clone().into())));
+}
+
+#[tokio::test]
 async fn failures_and_panics_are_results() {
     let (url, mut streams) = server().await;
     let (_handle, _run) = run(Worker::builder(url)

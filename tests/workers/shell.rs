@@ -21,7 +21,7 @@ struct Shell {
 async fn shell(concurrency: u32, script: &str) -> Shell {
     let (url, mut streams) = server().await;
     let child = Command::new(env!("CARGO_BIN_EXE_downbeat"))
-        .args(["worker", "--type", "t", "--label", "sh", "--server", &url])
+        .args(["worker", "--type", "t", "--name", "sh", "--server", &url])
         .args(["--concurrency", &concurrency.to_string(), "--", "sh", "-c", script])
         .stderr(Stdio::null())
         .kill_on_drop(true)
@@ -233,5 +233,37 @@ async fn a_command_that_does_not_exist_fails_its_task() {
             assert!(failure.message.starts_with("/no/such/program: "), "{}", failure.message);
         }
         other => panic!("expected a failure, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn labels_are_told_and_what_is_none_is_wrong_usage() {
+    let (url, mut streams) = server().await;
+    let start = |labels: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["worker", "--type", "t", "--server", &url]);
+        for label in labels {
+            command.args(["--label", label]);
+        }
+        command.args(["--", "true"]).stderr(Stdio::piped()).kill_on_drop(true);
+        command.spawn().unwrap()
+    };
+    let _worker = start(&["region=eu", "gpu=true"]);
+    let hello = next(&mut streams).await.hello().await;
+    let labels: Vec<_> = hello.subscriptions[0].labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    assert_eq!(labels, ["gpu=true", "region=eu"]);
+    let many: Vec<String> = (0..9).map(|n| format!("k{n}=v")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    for (labels, said) in [
+        (&["gpu"][..], "use --name"),
+        (&["gpu="], "is not 1 to 64 letters"),
+        (&["g p=u"], "is not 1 to 64 letters"),
+        (&["a=1", "a=2"], "each key once"),
+        (&many, "at most 8 labels"),
+    ] {
+        let ended = tokio::time::timeout(PATIENCE, start(labels).wait_with_output()).await.unwrap().unwrap();
+        let text = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(2), "{text}");
+        assert!(text.contains(said), "{text}");
     }
 }

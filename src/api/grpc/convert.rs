@@ -6,11 +6,12 @@ use crate::api::limits::{PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
 use crate::app::AppError;
 use crate::app::view::{
     AttemptView, BulkDone, BulkItem, ByHand, ErrorView, EventItem, EventView, RunFilter, RunView, TaskView,
-    ValueView, Which, WorkflowView,
+    ValueView, WaitingFor, Which, WorkflowView,
 };
 use crate::dispatch::message::Assignment;
 use crate::model::command::ReportedFailure;
 use crate::model::ids::{RunId, WorkflowName};
+use crate::model::labels::Labels;
 use crate::model::run::RunStatus;
 use crate::model::time::{Span, Timestamp};
 use crate::proto::v1;
@@ -110,6 +111,10 @@ pub(super) fn run(view: RunView) -> v1::Run {
     let ending = view
         .ending
         .map(|ends| v1::Ending { status: status(ends).into(), error: view.error.clone().map(error) });
+    let parent = view.parent.map(|(run, task)| (run.to_string(), task.to_string()));
+    let (parent, parent_task) = parent.unwrap_or_default();
+    let (schedule, slot_us) =
+        view.schedule.map(|(name, slot)| (name.to_string(), slot.0)).unwrap_or_default();
     v1::Run {
         id: view.id.to_string(),
         workflow: view.workflow.to_string(),
@@ -128,6 +133,10 @@ pub(super) fn run(view: RunView) -> v1::Run {
         tasks_cursor: view.tasks_cursor.unwrap_or_default(),
         ending,
         start_at_us: micros(view.start_at),
+        parent,
+        parent_task,
+        schedule,
+        slot_us,
     }
 }
 
@@ -144,7 +153,25 @@ pub(super) fn task(view: TaskView) -> v1::Task {
         output: value(view.output),
         error: view.error.map(error),
         attempts: view.attempts.into_iter().map(attempt).collect(),
+        labels: labels(&view.labels),
+        waiting_for: view.waiting_for.map(waiting_for),
     }
+}
+
+fn waiting_for(view: WaitingFor) -> v1::WaitingFor {
+    use v1::waiting_for::What;
+    let what = match view {
+        WaitingFor::Concurrency(key) => What::Concurrency(key),
+        WaitingFor::Rate(key) => What::Rate(key),
+        WaitingFor::Signal(name) => What::Signal(name),
+        WaitingFor::Until(at) => What::UntilUs(at.0),
+        WaitingFor::Child(run) => What::Child(run.to_string()),
+    };
+    v1::WaitingFor { what: Some(what) }
+}
+
+pub(super) fn labels(labels: &Labels) -> BTreeMap<String, String> {
+    labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
 fn attempt(view: AttemptView) -> v1::Attempt {
@@ -157,6 +184,7 @@ fn attempt(view: AttemptView) -> v1::Attempt {
         started_at_us: micros(view.started_at),
         ended_at_us: micros(view.ended_at),
         error: view.error.map(error),
+        run: view.run.map(|r| r.to_string()).unwrap_or_default(),
     }
 }
 
@@ -174,7 +202,7 @@ fn event(view: EventView) -> v1::Event {
         cursor: view.cursor,
         r#type: view.kind.name().to_owned(),
         time_us: view.time.0,
-        run: view.run.to_string(),
+        run: view.run.map(|r| r.to_string()).unwrap_or_default(),
         workflow,
         version,
         task: view.task.map(|t| t.to_string()).unwrap_or_default(),
@@ -186,6 +214,7 @@ fn event(view: EventView) -> v1::Event {
         error: view.error.map(error),
         deleted: view.deleted,
         signal: view.signal.unwrap_or_default(),
+        slot: view.schedule.map(super::schedules::slot),
     }
 }
 
@@ -207,9 +236,9 @@ pub(super) fn bulk(items: Vec<BulkItem>, next_cursor: Option<String>) -> v1::Bul
 pub(super) fn which(ids: Vec<String>, filter: Option<v1::BulkFilter>) -> Result<Which, AppError> {
     let ids = (!ids.is_empty()).then_some(ids);
     let Some(filter) = filter else { return check::which(ids, None, None, None) };
-    let v1::BulkFilter { workflow, status, tags, since_us, until_us, limit, cursor } = filter;
+    let v1::BulkFilter { workflow, status, tags, since_us, until_us, limit, cursor, parent } = filter;
     let (limit, cursor) = ((limit > 0).then_some(limit), given(&cursor).map(str::to_owned));
-    let filter = run_filter(&workflow, status, tags, since_us, until_us)?;
+    let filter = run_filter(&workflow, status, tags, since_us, until_us, &parent)?;
     check::which(ids, Some(filter), limit, cursor)
 }
 
@@ -220,6 +249,7 @@ pub(super) fn run_filter(
     tags: BTreeMap<String, String>,
     since_us: i64,
     until_us: i64,
+    parent: &str,
 ) -> Result<RunFilter, AppError> {
     let time = |us: i64| (us != 0).then_some(Timestamp(us));
     Ok(RunFilter {
@@ -228,6 +258,7 @@ pub(super) fn run_filter(
         tags: tags.into_iter().collect(),
         since: time(since_us),
         until: time(until_us),
+        parent: given(parent).map(|id| word("parent", id, RunId::new)).transpose()?,
     })
 }
 

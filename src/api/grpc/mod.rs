@@ -6,6 +6,7 @@ mod convert;
 mod health;
 mod oversize;
 mod runs;
+mod schedules;
 mod start_many;
 mod tasks;
 mod worker;
@@ -17,6 +18,7 @@ use super::{Connection, Doors, is_grpc};
 use crate::app::AppError;
 use crate::proto::FILE_DESCRIPTOR_SET;
 use crate::proto::v1::run_service_server::RunServiceServer;
+use crate::proto::v1::schedule_service_server::ScheduleServiceServer;
 use crate::proto::v1::task_service_server::TaskServiceServer;
 use crate::proto::v1::worker_service_server::WorkerServiceServer;
 use crate::proto::v1::workflow_service_server::WorkflowServiceServer;
@@ -48,6 +50,7 @@ macro_rules! limited {
 pub(crate) fn routes(doors: &Doors) -> Router {
     let mut routes = Routes::new(limited!(WorkflowServiceServer, doors))
         .add_service(limited!(RunServiceServer, doors))
+        .add_service(limited!(ScheduleServiceServer, doors))
         .add_service(limited!(TaskServiceServer, doors))
         .add_service(limited!(WorkerServiceServer, doors))
         .add_service(HealthServer::new(doors.clone()));

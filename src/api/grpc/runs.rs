@@ -54,8 +54,8 @@ impl Doors {
     }
 
     async fn list_runs(&self, request: v1::ListRunsRequest) -> Result<v1::ListRunsResponse, AppError> {
-        let v1::ListRunsRequest { workflow, status, tags, since_us, until_us, .. } = request;
-        let filter = convert::run_filter(&workflow, status, tags, since_us, until_us)?;
+        let v1::ListRunsRequest { workflow, status, tags, since_us, until_us, parent, .. } = request;
+        let filter = convert::run_filter(&workflow, status, tags, since_us, until_us, &parent)?;
         let limit = convert::limit(request.limit)?;
         let page = self.app.runs(filter, limit, convert::given(&request.cursor)).await?;
         Ok(v1::ListRunsResponse {

@@ -2,7 +2,7 @@
 
 use super::{Connection, Reply, convert, status};
 use crate::api::Doors;
-use crate::api::check::{accepted, check_payload, claim_max, label, task_types};
+use crate::api::check::{accepted, check_payload, claim_max, label, labels, task_types};
 use crate::app::AppError;
 use crate::dispatch::message::TaskOutcome;
 use crate::model::time::Span;
@@ -18,9 +18,10 @@ impl Doors {
     ) -> Result<v1::ClaimResponse, AppError> {
         let worker = label("worker", request.worker, || connection.label())?;
         let types = task_types(&request.types)?;
+        let labels = labels("labels", &request.labels)?;
         let max = claim_max(request.max.max(1))?;
         let wait = convert::wait(request.wait_ms)?.unwrap_or(Span(0));
-        let tasks = self.app.claim(&worker, &types, max, wait).await?;
+        let tasks = self.app.claim(&worker, &types, &labels, max, wait).await?;
         Ok(v1::ClaimResponse { assignments: tasks.into_iter().map(convert::assignment).collect() })
     }
 

@@ -10,7 +10,7 @@
 
 use super::{Answers, Connection, Reply, convert, status};
 use crate::api::Doors;
-use crate::api::check::{label, word};
+use crate::api::check::{label, labels, word};
 use crate::api::error::{from_transport, invalid};
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
 use crate::app::AppError;
@@ -154,10 +154,8 @@ fn read_subscription(path: &str, subscription: v1::Subscription) -> Result<Subsc
     let credit = u32::try_from(subscription.credit).map_err(|_| {
         invalid(format!("{path}.credit"), format!("{} of {task_type} is negative", subscription.credit))
     })?;
-    if !subscription.labels.is_empty() {
-        return Err(invalid(format!("{path}.labels"), "labels are not supported yet"));
-    }
-    Ok(Subscription { task_type, credit })
+    let labels = labels(&format!("{path}.labels"), &subscription.labels)?;
+    Ok(Subscription { task_type, credit, labels })
 }
 
 /// What a worker said. None: a message of a kind that a later version may know, or an empty one. It is passed over,
@@ -277,7 +275,7 @@ fn write_subscription(subscription: &Subscription) -> v1::Subscription {
     v1::Subscription {
         r#type: subscription.task_type.to_string(),
         credit: i32::try_from(subscription.credit).unwrap_or(i32::MAX),
-        labels: std::collections::BTreeMap::new(),
+        labels: convert::labels(&subscription.labels),
     }
 }
 
@@ -307,6 +305,7 @@ mod tests {
     use super::*;
     use crate::dispatch::message::Assignment;
     use crate::model::ids::{RunId, TaskPath};
+    use crate::model::labels::Labels;
     use crate::model::time::Timestamp;
     use prost::Message as _;
 
@@ -336,7 +335,13 @@ mod tests {
     }
 
     fn subscription(credit: i32) -> v1::Subscription {
-        v1::Subscription { r#type: "pack".into(), credit, ..v1::Subscription::default() }
+        let labels = [("region".to_owned(), "eu".to_owned()), ("gpu".to_owned(), "yes".to_owned())].into();
+        v1::Subscription { r#type: "pack".into(), credit, labels }
+    }
+
+    fn read_as(credit: u32) -> Subscription {
+        let labels = Labels::new([("gpu", "yes"), ("region", "eu")]).unwrap();
+        Subscription { task_type: TaskType::new("pack").unwrap(), credit, labels }
     }
 
     #[test]
@@ -349,7 +354,7 @@ mod tests {
         };
         let expected = Hello {
             label: "w1".into(),
-            subscriptions: vec![Subscription { task_type: TaskType::new("pack").unwrap(), credit: 5 }],
+            subscriptions: vec![read_as(5)],
             resume: Some(SessionId::new("s3-abc").unwrap()),
             tokens: vec!["t".into()],
         };
@@ -366,8 +371,8 @@ mod tests {
         };
         assert_eq!(path(subscription(-1)), "credit.credit");
         assert_eq!(path(v1::Subscription { r#type: "a b".into(), ..subscription(1) }), "credit.type");
-        let labels = [("gpu".to_owned(), "yes".to_owned())].into();
-        assert_eq!(path(v1::Subscription { labels, ..subscription(1) }), "credit.labels");
+        let labels = [("gpu".to_owned(), "y e s".to_owned())].into();
+        assert_eq!(path(v1::Subscription { labels, ..subscription(1) }), "credit.labels.gpu");
     }
 
     #[test]
@@ -482,7 +487,7 @@ mod tests {
             lease: Span::secs(10),
             ack_within: Span::secs(2),
             ping_every: Span::secs(3),
-            subscriptions: vec![Subscription { task_type: TaskType::new("pack").unwrap(), credit: 1_000 }],
+            subscriptions: vec![read_as(1_000)],
             valid: vec!["t".into()],
         });
         assert_eq!((welcome.lease_ms, welcome.ack_ms, welcome.ping_ms), (10_000, 2_000, 3_000));

@@ -124,17 +124,21 @@ struct FilterBody {
     /// Created before (RFC 3339).
     #[serde(default)]
     until: Option<String>,
+    /// Started for a task of this run.
+    #[serde(default)]
+    parent: Option<String>,
 }
 
 impl FilterBody {
     fn filter(self) -> Result<RunFilter, AppError> {
-        let Self { workflow, status, tags, since, until } = self;
+        let Self { workflow, status, tags, since, until, parent } = self;
         Ok(RunFilter {
             workflow: workflow.map(|w| word("filter.workflow", &w, WorkflowName::new)).transpose()?,
             status: status.map(|s| word("filter.status", &s, run_status)).transpose()?,
             tags: tags.into_iter().collect(),
             since: since.map(|t| word("filter.since", &t, instant::parse)).transpose()?,
             until: until.map(|t| word("filter.until", &t, instant::parse)).transpose()?,
+            parent: parent.map(|id| word("filter.parent", &id, RunId::new)).transpose()?,
         })
     }
 }

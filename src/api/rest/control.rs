@@ -38,7 +38,7 @@ fn stands(run: &RunView) -> Response {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = Nothing)]
-struct NoBody {}
+pub(super) struct NoBody {}
 
 /// How to cancel.
 #[derive(Debug, Deserialize, ToSchema)]

@@ -71,7 +71,7 @@ async fn of_run(
     tag = "events", operation_id = "watchRuns",
     params(
         ("workflow" = Option<String>, Query, description = "Only of runs of this workflow"),
-        ("type" = Option<String>, Query, description = "Only of this type; `run.*` and `task.*` take a family"),
+        ("type" = Option<String>, Query, description = "Only of this type; `run.*`, `task.*` and `schedule.*` take a family"),
         ("tag" = Option<Vec<String>>, Query, description = "`key:value`; only of runs with all of these tags"),
         ("after" = Option<String>, Query, description = "Resume after the event with this id"),
         ("Last-Event-ID" = Option<String>, Header, description = "As `after`, and goes before it"),

@@ -8,6 +8,7 @@ mod control;
 mod events;
 mod meta;
 mod runs;
+mod schedules;
 mod tasks;
 mod words;
 mod workflows;
@@ -35,6 +36,7 @@ use utoipa_axum::router::OpenApiRouter;
         (name = "workflows", description = "Named, versioned documents"),
         (name = "runs", description = "Executions of a version"),
         (name = "control", description = "What is done to a run, and to many"),
+        (name = "schedules", description = "Runs started at times of a calendar"),
         (name = "events", description = "What happened, as server-sent events"),
         (name = "tasks", description = "For workers that only speak HTTP"),
         (name = "server", description = "Probes and this description"),
@@ -50,6 +52,7 @@ pub(crate) fn routes() -> OpenApiRouter<Doors> {
         .merge(runs::routes())
         .merge(control::routes())
         .merge(bulk::routes())
+        .merge(schedules::routes())
         .merge(events::routes())
         .merge(tasks::routes())
         .merge(meta::routes())

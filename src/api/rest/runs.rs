@@ -137,6 +137,7 @@ async fn start(State(app): State<App>, mut query: Params, body: JsonBody<JSON_BO
         ("tag" = Option<Vec<String>>, Query, description = "`key:value`; given more than once, all must match"),
         ("since" = Option<String>, Query, description = "Created at or after (RFC 3339)"),
         ("until" = Option<String>, Query, description = "Created before (RFC 3339)"),
+        ("parent" = Option<String>, Query, description = "Started for a task of this run"),
         ("limit" = Option<u32>, Query, description = "1 to 500, default 50"),
         ("cursor" = Option<String>, Query, description = "`next_cursor` of the page before"),
     ),
@@ -152,6 +153,7 @@ async fn list(State(app): State<App>, mut query: Params) -> Answer {
         tags: query.tags(),
         since: query.parse("since", instant::parse),
         until: query.parse("until", instant::parse),
+        parent: query.parse("parent", RunId::new),
     };
     let (limit, cursor) = query.page();
     query.finish()?;

@@ -2,7 +2,7 @@
 
 use super::extract::{JsonBody, Params, Segments, wait};
 use super::view::{AssignmentJson, HeartbeatJson, json};
-use crate::api::check::{accepted, check_payload, claim_max, label, task_types, word};
+use crate::api::check::{accepted, check_payload, claim_max, label, labels, task_types, word};
 use crate::api::error::{Answer, Problem, Refused};
 use crate::api::limits::{JSON_BODY_MAX, RESULT_BODY_MAX};
 use crate::api::{Connection, Doors};
@@ -16,6 +16,7 @@ use axum::extract::State;
 use http::{Extensions, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -45,6 +46,10 @@ struct ClaimBody {
     /// Name of the worker, for people; its address if not given.
     #[serde(default)]
     worker: String,
+    /// What the worker has: it is given tasks that ask for any of this, or for nothing. At most 8; keys and values are 1
+    /// to 64 letters, digits, `.`, `_` or `-`.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 fn one() -> u32 {
@@ -75,9 +80,10 @@ async fn claim(
     let claim: ClaimBody = body.read()?;
     let worker = label("worker", claim.worker, || Connection::of(&extensions).label())?;
     let types = task_types(&claim.types)?;
+    let labels = labels("labels", &claim.labels)?;
     let max = claim_max(claim.max)?;
     let wait = claim.wait.map_or(Ok(Span(0)), |text| word("wait", &text, wait))?;
-    let tasks = app.claim(&worker, &types, max, wait).await?;
+    let tasks = app.claim(&worker, &types, &labels, max, wait).await?;
     Ok(json(StatusCode::OK, &tasks.iter().map(AssignmentJson::from).collect::<Vec<_>>()))
 }
 

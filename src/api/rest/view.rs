@@ -1,8 +1,11 @@
 //! The JSON shapes of answers. Values of users are written as the bytes they came as.
 
-use crate::app::view::{AttemptView, ErrorView, Page, RunView, TaskView, ValueView, WorkflowView};
+use crate::app::view::{
+    AttemptView, ErrorView, Page, RunView, TaskView, ValueView, WaitingFor, WorkflowView,
+};
 use crate::dispatch::message::Assignment;
-use crate::model::ids::{TaskPath, TaskType};
+use crate::model::ids::{RunId, TaskPath, TaskType};
+use crate::model::labels::Labels;
 use crate::model::time::Timestamp;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
@@ -66,7 +69,7 @@ pub(crate) struct ValueRef<'a> {
 }
 
 /// An instant as text: RFC 3339, UTC, microseconds.
-struct Time(Timestamp);
+pub(crate) struct Time(pub(crate) Timestamp);
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -204,6 +207,15 @@ pub(crate) struct RunJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
+    /// Path of the task of `parent` that it was started for.
+    #[schema(required)]
+    parent_task: Option<&'a str>,
+    /// The schedule that has started it.
+    #[schema(required)]
+    schedule: Option<&'a str>,
+    /// The time at which `schedule` was due.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    slot: Option<Time>,
     /// When it is to begin; null if that was at once, and once it has ended.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     start_at: Option<Time>,
@@ -234,7 +246,10 @@ impl<'a> From<&'a RunView> for RunJson<'a> {
             error: view.error.as_ref().map(ErrorJson::from),
             tags: &view.tags,
             priority: view.priority,
-            parent: None,
+            parent: view.parent.as_ref().map(|(run, _)| run.as_str()),
+            parent_task: view.parent.as_ref().map(|(_, task)| task.as_str()),
+            schedule: view.schedule.as_ref().map(|(name, _)| name.as_str()),
+            slot: view.schedule.as_ref().map(|(_, slot)| Time(*slot)),
             start_at: view.start_at.map(Time),
             created_at: Time(view.created_at),
             started_at: view.started_at.map(Time),
@@ -267,6 +282,15 @@ pub(crate) struct RunHeadJson<'a> {
     /// The run that started this one as a child.
     #[schema(required)]
     parent: Option<&'a str>,
+    /// Path of the task of `parent` that it was started for.
+    #[schema(required)]
+    parent_task: Option<&'a str>,
+    /// The schedule that has started it.
+    #[schema(required)]
+    schedule: Option<&'a str>,
+    /// The time at which `schedule` was due.
+    #[schema(value_type = Option<String>, format = DateTime, required)]
+    slot: Option<Time>,
     /// When it is to begin; null if that was at once, and once it has ended.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     start_at: Option<Time>,
@@ -290,7 +314,10 @@ impl<'a> From<&'a RunView> for RunHeadJson<'a> {
             error: view.error.as_ref().map(ErrorJson::from),
             tags: &view.tags,
             priority: view.priority,
-            parent: None,
+            parent: view.parent.as_ref().map(|(run, _)| run.as_str()),
+            parent_task: view.parent.as_ref().map(|(_, task)| task.as_str()),
+            schedule: view.schedule.as_ref().map(|(name, _)| name.as_str()),
+            slot: view.schedule.as_ref().map(|(_, slot)| Time(*slot)),
             start_at: view.start_at.map(Time),
             created_at: Time(view.created_at),
             started_at: view.started_at.map(Time),
@@ -309,11 +336,56 @@ pub(crate) struct TaskJson<'a> {
     r#type: Option<&'a str>,
     /// `pending`, `queued`, `running`, `waiting`, `retrying`, `completed`, `failed`, `skipped`, `cancelled`, `timed_out`.
     status: &'static str,
+    /// What it waits for, while it is `waiting` for something that is not inside it.
+    #[schema(required)]
+    waiting_for: Option<WaitingForJson<'a>>,
     #[schema(value_type = serde_json::Value)]
     output: Value<'a>,
     #[schema(required)]
     error: Option<ErrorJson<'a>>,
     attempts: Vec<AttemptJson<'a>>,
+    /// What a worker must have to be given it.
+    #[schema(value_type = BTreeMap<String, String>)]
+    labels: LabelsJson<'a>,
+}
+
+/// Labels as a JSON object.
+struct LabelsJson<'a>(&'a Labels);
+
+impl Serialize for LabelsJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter())
+    }
+}
+
+/// What a task waits for: an object with one key.
+#[derive(Serialize, ToSchema)]
+#[schema(as = WaitingFor)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum WaitingForJson<'a> {
+    /// A slot under this concurrency key.
+    Concurrency(&'a str),
+    /// Its turn under this rate key.
+    Rate(&'a str),
+    /// A signal of this name.
+    Signal(&'a str),
+    /// This time.
+    #[schema(value_type = String, format = DateTime)]
+    Until(Time),
+    /// The run of this id.
+    Child(&'a str),
+}
+
+impl<'a> From<&'a WaitingFor> for WaitingForJson<'a> {
+    fn from(view: &'a WaitingFor) -> Self {
+        match view {
+            WaitingFor::Concurrency(key) => Self::Concurrency(key),
+            WaitingFor::Rate(key) => Self::Rate(key),
+            WaitingFor::Signal(name) => Self::Signal(name),
+            WaitingFor::Until(at) => Self::Until(Time(*at)),
+            WaitingFor::Child(run) => Self::Child(run.as_str()),
+        }
+    }
 }
 
 impl<'a> From<&'a TaskView> for TaskJson<'a> {
@@ -322,9 +394,11 @@ impl<'a> From<&'a TaskView> for TaskJson<'a> {
             task: view.task.as_str(),
             r#type: view.task_type.as_ref().map(TaskType::as_str),
             status: view.status,
+            waiting_for: view.waiting_for.as_ref().map(WaitingForJson::from),
             output: Value(&view.output),
             error: view.error.as_ref().map(ErrorJson::from),
             attempts: view.attempts.iter().map(AttemptJson::from).collect(),
+            labels: LabelsJson(&view.labels),
         }
     }
 }
@@ -339,6 +413,9 @@ pub(crate) struct AttemptJson<'a> {
     /// Label of the worker.
     #[schema(required)]
     worker: Option<&'a str>,
+    /// The run of another workflow that does it.
+    #[schema(required)]
+    run: Option<&'a str>,
     #[schema(value_type = serde_json::Value)]
     input: Value<'a>,
     #[schema(value_type = Option<String>, format = DateTime, required)]
@@ -357,6 +434,7 @@ impl<'a> From<&'a AttemptView> for AttemptJson<'a> {
             number: view.number,
             status: view.status,
             worker: view.worker.as_deref(),
+            run: view.run.as_ref().map(RunId::as_str),
             input: Value(&view.input),
             queued_at: view.queued_at.map(Time),
             started_at: view.started_at.map(Time),

@@ -6,6 +6,7 @@ use crate::app::inner::Inner;
 use crate::dispatch::dispatcher::Party;
 use crate::dispatch::message::Assignment;
 use crate::dispatch::{Reservation, SessionKey};
+use crate::engine::homes::HomeTxn;
 use crate::engine::{Decision, Env, Stop, Txn};
 use crate::model::command::{Command, LeaseTask, Outcome, Refusal, SessionView, Start};
 use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskPath, TaskType, WorkflowName};
@@ -139,6 +140,9 @@ pub(super) fn decide(
     blind: bool,
     sessions: Option<&BTreeMap<SessionId, SessionView>>,
 ) -> Step {
+    if run.is_reserved() {
+        return decide_home(inner, run, partition, known, letters, fresh);
+    }
     if letters.iter().any(|l| matches!(l.ask, Ask::Wake)) && sessions.is_none() {
         if matches!(known, Known::Unread) {
             return Step::NeedRun;
@@ -158,23 +162,19 @@ pub(super) fn decide(
         ask_back(inner, partition, known);
     }
     let nothing = AtHand::default();
-    let env = Env {
-        now: inner.clock.now(),
-        lease_now: inner.clock.lease_now(partition),
-        partition,
-        nonce: inner.options.entropy.nonce(),
-        random: inner.options.entropy.next() as u64,
-    };
+    let env = env(inner, partition);
     let plan = match known {
         Known::Present(c) => Some(Arc::clone(&c.plan)),
-        Known::Unread | Known::Absent => match start_of(letters, matches!(known, Known::Unread)) {
-            Some(start) => match inner.plans.cached(&start.workflow, start.version) {
-                Some(plan) => Some(plan),
-                None => return Step::NeedPlan(start.workflow.clone(), start.version),
-            },
-            _ if matches!(known, Known::Unread) => return Step::NeedRun,
-            _ => None,
-        },
+        Known::Unread | Known::Absent | Known::Home(_) => {
+            match start_of(letters, matches!(known, Known::Unread)) {
+                Some(start) => match inner.plans.cached(&start.workflow, start.version) {
+                    Some(plan) => Some(plan),
+                    None => return Step::NeedPlan(start.workflow.clone(), start.version),
+                },
+                _ if matches!(known, Known::Unread) => return Step::NeedRun,
+                _ => None,
+            }
+        }
     };
     let Some(plan) = plan else {
         // There is no such run, and nobody asks to start it.
@@ -194,7 +194,7 @@ pub(super) fn decide(
             let Cached { state, prefix, payloads, .. } = &**c;
             Txn::existing(&plan, state, *prefix, payloads, env)
         }
-        Known::Unread | Known::Absent => Txn::absent(&plan, &nothing, env),
+        Known::Unread | Known::Absent | Known::Home(_) => Txn::absent(&plan, &nothing, env),
     };
     let mut work = Work { inner, run, partition, env, txn, handed: Vec::new() };
     match work.apply_all(letters, sessions) {
@@ -214,6 +214,53 @@ pub(super) fn decide(
             }
             Step::NeedPayloads(fields)
         }
+    }
+}
+
+/// Decides `letters` on a home record. Always read first, as commands to it are few.
+fn decide_home(
+    inner: &Inner,
+    run: &RunId,
+    partition: Partition,
+    known: &Known,
+    letters: &mut Vec<Envelope>,
+    fresh: bool,
+) -> Step {
+    let base = match known {
+        Known::Home(home) => Some((&home.home, home.prefix)),
+        Known::Absent => None,
+        Known::Unread | Known::Present(_) => return Step::NeedRun,
+    };
+    let mut txn = HomeTxn::new(run, base, env(inner, partition));
+    let wake = Command::Wake { sessions: BTreeMap::new() };
+    let outcomes: Vec<_> = letters
+        .iter()
+        .map(|letter| match &letter.ask {
+            Ask::Command(command) => txn.apply(command),
+            Ask::Wake => txn.apply(&wake),
+            Ask::Lease { .. } => Err(Refusal::NoRun),
+        })
+        .collect();
+    let decision = txn.finish();
+    Step::Decided(Box::new(Pending {
+        run: run.clone(),
+        plan: None,
+        letters: letters.drain(..).zip(outcomes).collect(),
+        leased: Vec::new(),
+        handed: Vec::new(),
+        confirmed: decision.is_none() && fresh,
+        decision,
+    }))
+}
+
+/// What a decision of this moment may look at.
+fn env(inner: &Inner, partition: Partition) -> Env {
+    Env {
+        now: inner.clock.now(),
+        lease_now: inner.clock.lease_now(partition),
+        partition,
+        nonce: inner.options.entropy.nonce(),
+        random: inner.options.entropy.next() as u64,
     }
 }
 
@@ -246,7 +293,7 @@ impl Work<'_> {
                 }
                 Ask::Lease { taken, party, .. } => {
                     let (path, generation) = (&taken.entry.path, taken.entry.generation);
-                    match self.lease(path, generation, &taken.task_type, party)? {
+                    match self.lease(path, generation, &taken.queue.task_type, party)? {
                         Ok((outcome, assignment)) => {
                             leased.push((n, assignment));
                             Ok(outcome)
@@ -301,6 +348,8 @@ impl Work<'_> {
                 | Outcome::Repeated
                 | Outcome::Exists
                 | Outcome::Nothing
+                | Outcome::Granted { .. }
+                | Outcome::Schedule(_)
                 | Outcome::Held => (0, None),
             };
             let assignment = assignment(
@@ -317,30 +366,31 @@ impl Work<'_> {
         }))
     }
 
-    /// What became ready goes straight to a worker here that has credit, unless something older waits.
+    /// What became ready goes straight to a worker here that has credit and all its labels, unless something older
+    /// waits that this worker could do.
     fn hand_over(&mut self, mut freed: Vec<(SessionKey, &str)>) -> Result<(), Vec<Field>> {
         if self.inner.draining.is_cancelled() || !self.inner.clock.is_fresh(self.partition) {
             return Ok(());
         }
         for ready in self.txn.ready() {
-            if !self.inner.queues.is_next(self.partition, &ready.task_type, ready.score) {
+            let Some(ahead) = self.inner.queues.ahead(self.partition, &ready.queue, ready.score) else {
                 continue;
-            }
+            };
             let reserved = {
                 let mut dispatcher = self.inner.dispatcher.lock();
                 let own = freed.iter().enumerate().find_map(|(n, (session, token))| {
-                    dispatcher.reserve_on_result(*session, token, &ready.task_type).map(|r| (n, r))
+                    dispatcher.reserve_on_result(*session, token, &ready.queue, &ahead).map(|r| (n, r))
                 });
                 match own {
                     Some((n, reserved)) => {
                         freed.swap_remove(n);
                         Some(reserved)
                     }
-                    None => dispatcher.reserve(&ready.task_type),
+                    None => dispatcher.reserve(&ready.queue, &ahead),
                 }
             };
             let Some((reservation, party)) = reserved else { continue };
-            match self.lease(&ready.path, ready.generation, &ready.task_type, &party) {
+            match self.lease(&ready.path, ready.generation, &ready.queue.task_type, &party) {
                 Ok(Ok((_, assignment))) => self.handed.push((reservation, assignment)),
                 Ok(Err(_)) => self.inner.dispatcher.lock().give_back(reservation),
                 Err(fields) => {

@@ -2,14 +2,17 @@
 
 use super::decide::Pending;
 use super::envelope::{Answer, Ask, Envelope, Reply};
-use super::slot::{AtHand, Cached, Known};
+use super::slot::{AtHand, Cached, CachedHome, Known, beside};
 use super::{Lane, jobs};
 use crate::app::error::store_error;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
 use crate::model::commit::{WakeOp, Write};
+use crate::model::home::Home;
 use crate::model::ids::Prefix;
+use crate::model::record::is_page;
+use crate::model::run::RunState;
 use crate::model::token::TaskToken;
 use crate::store::{StoreError, Taken, Verdict};
 use futures::future::FutureExt;
@@ -31,16 +34,14 @@ impl Lane {
     fn applied(&mut self, pending: Pending) {
         let Pending { run, plan, letters, leased, handed, decision, .. } = pending;
         let wants_state = letters.iter().any(|(l, _)| matches!(l.reply, Reply::Once(_)));
-        let mut state = None;
-        let mut prefix = None;
+        let (mut state, mut home, mut prefix) = (None, None, None);
         if let Some(decision) = decision {
-            let old = match self.slots.get(&run).map(|s| std::mem::take(&mut s.known)) {
-                Some(Known::Present(c)) => Some(c),
-                _ => None,
+            let old = self.slots.get(&run).map(|s| std::mem::take(&mut s.known)).unwrap_or_default();
+            self.slots.shrank(old.bytes().unwrap_or(0));
+            let mut payloads = match old {
+                Known::Present(c) => c.payloads,
+                Known::Home(_) | Known::Unread | Known::Absent => AtHand::default(),
             };
-            let old_bytes = old.as_ref().map_or(0, |c| c.bytes);
-            let mut payloads = old.map_or_else(AtHand::default, |c| c.payloads);
-            self.slots.shrank(old_bytes);
             if let WakeOp::Lower(at) | WakeOp::Set(at) = decision.write.wake {
                 self.inner.alarm.no_later(at, &self.inner.clock);
             }
@@ -50,34 +51,46 @@ impl Lane {
             if wants_state {
                 state = decision.state.clone().map(Box::new);
             }
-            prefix = decision.state.as_ref().map(|_| decision.prefix);
+            prefix = Some(decision.prefix).filter(|_| decision.state.is_some() || decision.home.is_some());
+            if let Some(kept) = decision.home {
+                home = wants_state.then(|| Box::new(kept.clone()));
+                let bytes = written(&decision.write.write);
+                let cached = CachedHome { home: kept, prefix: decision.prefix, bytes };
+                self.slots.keep(&run, Known::Home(Box::new(cached)));
+            }
             if let Some(new) = decision.state
-                && !new.status.is_terminal()
+                && (!new.status.is_terminal() || !new.outbox.is_empty())
                 && let Some(plan) = plan
             {
-                payloads.0.extend(decision.write.payloads);
-                let record = match &decision.write.write {
-                    Write::Put(bytes) => bytes.len(),
-                    Write::Check | Write::Delete => Prefix::LEN,
-                };
-                let bytes = record + payloads.0.values().map(bytes::Bytes::len).sum::<usize>();
-                self.slots.keep(&run, Cached { state: new, prefix: decision.prefix, plan, payloads, bytes });
+                payloads.0.extend(decision.write.payloads.into_iter().filter(|(field, _)| !is_page(field)));
+                let values: usize = payloads.0.values().map(bytes::Bytes::len).sum();
+                let bytes = written(&decision.write.write) + beside(&new) + values;
+                let cached = Cached { state: new, prefix: decision.prefix, plan, payloads, bytes };
+                self.slots.keep(&run, Known::Present(Box::new(cached)));
             }
+            self.inner.courier.post(&run, decision.deliveries);
             let mut dispatcher = self.inner.dispatcher.lock();
             for r in &decision.revoked {
                 dispatcher.revoke(&r.session, &r.token);
             }
-        } else if let Some(Known::Present(c)) = self.slots.get(&run).map(|s| &s.known) {
-            prefix = Some(c.prefix);
-            if wants_state {
-                state = Some(Box::new(c.state.clone()));
+        } else {
+            match self.slots.get(&run).map(|s| &s.known) {
+                Some(Known::Present(c)) => {
+                    prefix = Some(c.prefix);
+                    state = wants_state.then(|| Box::new(c.state.clone()));
+                }
+                Some(Known::Home(h)) => {
+                    prefix = Some(h.prefix);
+                    home = wants_state.then(|| Box::new(h.home.clone()));
+                }
+                Some(Known::Unread | Known::Absent) | None => {}
             }
         }
         let mut leased = leased.into_iter().peekable();
         let mut stale = Vec::new();
         for (n, (letter, outcome)) in letters.into_iter().enumerate() {
             let assignment = leased.next_if(|(at, _)| *at == n).map(|(_, a)| a);
-            self.answer(letter, outcome, assignment, &mut state, prefix, &mut stale);
+            self.answer(letter, outcome, assignment, (&state, &home), prefix, &mut stale);
         }
         for (reservation, assignment) in handed {
             self.assign(reservation, assignment);
@@ -101,7 +114,7 @@ impl Lane {
         letter: Envelope,
         outcome: Result<Outcome, Refusal>,
         assignment: Option<Assignment>,
-        state: &mut Option<Box<crate::model::run::RunState>>,
+        (state, home): (&Option<Box<RunState>>, &Option<Box<Home>>),
         prefix: Option<Prefix>,
         stale: &mut Vec<(Taken, Option<Prefix>)>,
     ) {
@@ -120,8 +133,8 @@ impl Lane {
         match letter.reply {
             Reply::None => {}
             Reply::Once(tx) => {
-                let state = state.clone();
-                drop(tx.send(Ok(Answer { outcome, state })));
+                let (state, home) = (state.clone(), home.clone());
+                drop(tx.send(Ok(Answer { outcome, state, home })));
             }
             Reply::Result { session, token } => self.acknowledge(session, token, &outcome, invalid),
         }
@@ -211,5 +224,13 @@ impl Lane {
         if let Some(slot) = self.slots.get(run) {
             slot.put_back(letters);
         }
+    }
+}
+
+/// Bytes of a record that was written.
+fn written(write: &Write) -> usize {
+    match write {
+        Write::Put(bytes) => bytes.len(),
+        Write::Check | Write::Delete => Prefix::LEN,
     }
 }

@@ -4,6 +4,7 @@ use crate::app::AppError;
 use crate::dispatch::dispatcher::Party;
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{Command, Outcome, Refusal};
+use crate::model::home::Home;
 use crate::model::ids::{Partition, RunId};
 use crate::model::run::RunState;
 use crate::store::Taken;
@@ -63,4 +64,6 @@ pub(crate) struct Answer {
     pub(crate) outcome: Result<Outcome, Refusal>,
     /// The run after it, if there is one.
     pub(crate) state: Option<Box<RunState>>,
+    /// The home record after it, if that is what it is and there is one.
+    pub(crate) home: Option<Box<Home>>,
 }

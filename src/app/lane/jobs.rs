@@ -2,11 +2,11 @@
 //! their own deadlines, and a bounded mailbox holds back the rest.
 
 use super::decide::Pending;
-use super::slot::{AtHand, Cached};
+use super::slot::{AtHand, Cached, CachedHome, Known, beside};
 use crate::app::AppError;
 use crate::app::error::store_error;
 use crate::app::inner::Inner;
-use crate::app::ticker;
+use crate::app::{records, ticker};
 use crate::model::command::SessionView;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::payload::Field;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What a run's reading came to.
-pub(super) type Found = Result<Option<Cached>, AppError>;
+pub(super) type Found = Result<Option<Known>, AppError>;
 
 /// What a job brings.
 pub(super) enum Done {
@@ -90,17 +90,23 @@ pub(super) async fn load(inner: Arc<Inner>, wanted: Vec<(Partition, RunId, usize
     for ((_, run, count), record) in wanted.into_iter().zip(records) {
         let found = match record {
             None => Ok(None),
-            Some(record) => decode(&inner, &record).await.map(Some),
+            Some(record) => decode(&inner, &run, &record).await,
         };
         loaded.push((run, count, found));
     }
     Done::Loaded(loaded)
 }
 
-async fn decode(inner: &Inner, bytes: &Bytes) -> Result<Cached, AppError> {
+async fn decode(inner: &Inner, run: &RunId, bytes: &Bytes) -> Result<Option<Known>, AppError> {
     let unreadable = |m: String| store_error(StoreError::Unreadable(m));
     let prefix = Prefix::of(bytes).ok_or_else(|| unreadable("a record shorter than its prefix".into()))?;
-    let state = record::decode(&bytes[Prefix::LEN..]).map_err(|e| unreadable(e.to_string()))?;
+    if run.is_reserved() {
+        let home = record::homes::decode(&bytes[Prefix::LEN..]).map_err(|e| unreadable(e.to_string()))?;
+        return Ok(Some(Known::Home(Box::new(CachedHome { home, prefix, bytes: bytes.len() }))));
+    }
+    let partition = inner.partition_of(run);
+    let whole = ask(inner, "load", || records::whole(&*inner.store, partition, run, bytes)).await;
+    let Some((prefix, state)) = whole.map_err(store_error)? else { return Ok(None) };
     let mut backoff = Backoff::new();
     let plan = loop {
         match inner.plans.get(&state.workflow, state.version).await {
@@ -111,7 +117,9 @@ async fn decode(inner: &Inner, bytes: &Bytes) -> Result<Cached, AppError> {
             Err(e) => return Err(e),
         }
     };
-    Ok(Cached { state, prefix, plan, payloads: AtHand::default(), bytes: bytes.len() })
+    let bytes = bytes.len() + beside(&state);
+    let cached = Cached { state, prefix, plan, payloads: AtHand::default(), bytes };
+    Ok(Some(Known::Present(Box::new(cached))))
 }
 
 pub(super) async fn plan(inner: Arc<Inner>, run: RunId, name: WorkflowName, version: u32) -> Done {

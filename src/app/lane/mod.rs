@@ -232,10 +232,7 @@ impl Lane {
         let write = if let Some(decision) = pending.decision.as_mut() {
             std::mem::replace(&mut decision.write, check(&pending.run, Expect::Absent))
         } else {
-            let expect = match self.slots.get(&pending.run).map(|s| &s.known) {
-                Some(Known::Present(c)) => Expect::Prefix(c.prefix),
-                _ => Expect::Absent,
-            };
+            let expect = self.slots.get(&pending.run).map_or(Expect::Absent, |s| s.known.expect());
             check(&pending.run, expect)
         };
         if let Some(decision) = pending.decision.as_mut() {
@@ -317,7 +314,7 @@ impl Lane {
 
     fn loaded(&mut self, run: &RunId, count: usize, found: jobs::Found) {
         match found {
-            Ok(Some(cached)) => self.slots.keep(run, cached),
+            Ok(Some(known)) => self.slots.keep(run, known),
             Ok(None) => {
                 self.slots.forget(run);
                 self.slots.restore(run, Known::Absent);

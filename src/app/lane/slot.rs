@@ -3,6 +3,8 @@
 use super::envelope::Envelope;
 use crate::engine::Payloads;
 use crate::model::command::SessionView;
+use crate::model::commit::Expect;
+use crate::model::home::Home;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId};
 use crate::model::payload::Field;
 use crate::model::plan::Plan;
@@ -20,6 +22,11 @@ pub(super) struct Cached {
     pub(super) payloads: AtHand,
     /// Encoded size, payloads included: what the cache is limited by.
     pub(super) bytes: usize,
+}
+
+/// About the bytes of what a wide run keeps in pages.
+pub(super) fn beside(state: &RunState) -> usize {
+    if state.pages.versions.is_empty() { 0 } else { 32 * state.tasks.len() + 6 * state.log.len() }
 }
 
 /// Payloads of a run that are at hand.
@@ -40,8 +47,38 @@ pub(super) enum Known {
     Unread,
     /// The store had no such run.
     Absent,
-    /// The store had this.
+    /// The store had this run.
     Present(Box<Cached>),
+    /// The store had this home record.
+    Home(Box<CachedHome>),
+}
+
+/// A home record as the store had it when we last looked.
+#[derive(Debug)]
+pub(super) struct CachedHome {
+    pub(super) home: Home,
+    pub(super) prefix: Prefix,
+    pub(super) bytes: usize,
+}
+
+impl Known {
+    /// What a decision on it expects the store to have.
+    pub(super) fn expect(&self) -> Expect {
+        match self {
+            Self::Present(c) => Expect::Prefix(c.prefix),
+            Self::Home(h) => Expect::Prefix(h.prefix),
+            Self::Unread | Self::Absent => Expect::Absent,
+        }
+    }
+
+    /// Bytes it takes of the cache; none: nothing is kept.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        match self {
+            Self::Present(c) => Some(c.bytes),
+            Self::Home(h) => Some(h.bytes),
+            Self::Unread | Self::Absent => None,
+        }
+    }
 }
 
 /// A run of this lane.
@@ -114,11 +151,12 @@ impl Slots {
     }
 
     /// Keeps what is known of a run and makes room for it.
-    pub(super) fn keep(&mut self, run: &RunId, cached: Cached) {
-        let bytes = cached.bytes;
+    pub(super) fn keep(&mut self, run: &RunId, known: Known) {
         self.forget(run);
-        if let Some(slot) = self.by_run.get_mut(run) {
-            slot.known = Known::Present(Box::new(cached));
+        if let Some(bytes) = known.bytes()
+            && let Some(slot) = self.by_run.get_mut(run)
+        {
+            slot.known = known;
             slot.touched = true;
             self.bytes += bytes;
             self.clock.push_back(run.clone());
@@ -130,9 +168,7 @@ impl Slots {
     pub(super) fn forget(&mut self, run: &RunId) {
         if let Some(slot) = self.by_run.get_mut(run) {
             slot.fresh = 0;
-            if let Known::Present(c) = std::mem::take(&mut slot.known) {
-                self.bytes -= c.bytes;
-            }
+            self.bytes -= std::mem::take(&mut slot.known).bytes().unwrap_or(0);
         }
     }
 
@@ -148,7 +184,7 @@ impl Slots {
         if let Some(slot) = self.by_run.get(run)
             && slot.mail.is_empty()
             && !slot.busy
-            && !matches!(slot.known, Known::Present(_))
+            && slot.known.bytes().is_none()
         {
             self.by_run.remove(run);
         }
@@ -170,7 +206,7 @@ impl Slots {
             looked -= 1;
             let Some(run) = self.clock.pop_front() else { return };
             let Some(slot) = self.by_run.get_mut(&run) else { continue };
-            if !matches!(slot.known, Known::Present(_)) {
+            if slot.known.bytes().is_none() {
                 continue;
             }
             if slot.busy || !slot.mail.is_empty() || std::mem::take(&mut slot.touched) {
@@ -185,7 +221,7 @@ impl Slots {
             let by_run = &self.by_run;
             let mut seen = std::collections::HashSet::new();
             self.clock.retain(|r| {
-                by_run.get(r).is_some_and(|s| matches!(s.known, Known::Present(_))) && seen.insert(r.clone())
+                by_run.get(r).is_some_and(|s| s.known.bytes().is_some()) && seen.insert(r.clone())
             });
         }
     }

@@ -57,6 +57,7 @@ pub(super) async fn run(
     Ok(Summary {
         scenario: "fanout",
         runs: args.runs,
+        warm_up: 1,
         tasks_per_run: args.tasks + 2,
         tasks_per_second: median.filter(|m| *m > 0).map(|m| f64::from(args.tasks + 2) * 1e6 / m as f64),
         us_per_item: median.map(|m| m as f64 / f64::from(args.tasks)),

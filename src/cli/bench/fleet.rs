@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Everything that is measured.
 pub(super) struct Fleet {
-    /// Address of the server.
+    /// Address of the first server.
     pub(super) url: String,
     /// Makes names of this measurement its own.
     pub(super) nonce: String,
@@ -40,13 +40,18 @@ struct Member {
 
 impl Fleet {
     pub(super) async fn start(args: &Args) -> Result<Self, Failure> {
+        if args.servers > args.workers {
+            let message =
+                format!("{} workers for {} servers; give each one at least", args.workers, args.servers);
+            return Err(Failure::usage(message));
+        }
         let nonce = format!("{:08x}", getrandom::u32().map_err(|e| Failure::failed(e.to_string()))?);
         let dir = TempDir::new("bench")?;
         let logs = args.out.clone().unwrap_or_else(|| dir.path().to_owned());
         let mut members = Vec::new();
         let mut redis = None;
-        let url = if let Some(url) = &args.server {
-            url.clone()
+        let urls = if let Some(url) = &args.server {
+            vec![url.clone()]
         } else {
             let mut store = args.store.clone();
             if store == "redis" {
@@ -57,13 +62,18 @@ impl Fleet {
             } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
                 redis = Some(address.split('/').next().unwrap_or(address).to_owned());
             }
-            let (child, url) = start_server(&store, dir.path(), &logs).await?;
-            members.insert(0, Member { name: "server", child, before: 0.0 });
-            url
+            let mut urls = Vec::new();
+            for n in 1..=args.servers {
+                let (child, url) = start_server(&store, dir.path(), &logs, n).await?;
+                members.insert(0, Member { name: "server", child, before: 0.0 });
+                urls.push(url);
+            }
+            urls
         };
-        for _ in 0..args.workers {
+        let url = urls.first().cloned().unwrap_or_default();
+        for url in urls.iter().cycle().take(args.workers as usize) {
             let child = Command::new(this_program()?)
-                .args(["bench-worker", "--server", &url, "--concurrency", &args.concurrency.to_string()])
+                .args(["bench-worker", "--server", url, "--concurrency", &args.concurrency.to_string()])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .kill_on_drop(true)
@@ -91,11 +101,13 @@ impl Fleet {
             let seconds = cpu_seconds(&member.child) - member.before;
             total += seconds;
             *spent.entry(member.name).or_default() += seconds;
+            // Of several, the largest.
             if member.name == "server" {
-                summary.server_rss_bytes = rss_bytes(&member.child);
+                summary.server_rss_bytes = summary.server_rss_bytes.max(rss_bytes(&member.child));
             }
         }
-        let tasks = f64::from(args.runs) * f64::from(args.tasks);
+        let runs = f64::from(args.runs + summary.warm_up);
+        let tasks = runs * f64::from(args.tasks);
         summary.cpu_seconds = spent.into_iter().map(|(name, s)| (name.to_owned(), json!(round(s)))).collect();
         summary.cpu_us_per_task = (total > 0.0).then(|| total * 1e6 / tasks);
         if let (Some(address), Some(before)) = (&self.redis, &self.before)
@@ -106,11 +118,14 @@ impl Fleet {
                 number(&after).zip(number(before)).map(|(after, before)| after - before)
             };
             summary.redis_commands_per_task = grown("total_commands_processed").map(|n| n / tasks);
-            summary.redis_bytes_per_finished_run = grown("used_memory").map(|n| n / f64::from(args.runs));
+            summary.redis_bytes_written_per_task = grown("total_net_input_bytes").map(|n| n / tasks);
+            summary.redis_bytes_read_per_task = grown("total_net_output_bytes").map(|n| n / tasks);
+            summary.redis_bytes_per_finished_run = grown("used_memory").map(|n| n / runs);
         }
         summary.machine = machine();
         summary.settings = json!({
             "store": if args.server.is_some() { "of the server" } else { &args.store },
+            "servers": args.servers,
             "workers": args.workers,
             "concurrency": args.concurrency,
             "version": env!("CARGO_PKG_VERSION"),
@@ -143,7 +158,7 @@ fn log(logs: &Path, name: &str) -> Result<std::fs::File, Failure> {
 }
 
 /// A server of our own on a free port; returns its address.
-async fn start_server(store: &str, dir: &Path, logs: &Path) -> Result<(Child, String), Failure> {
+async fn start_server(store: &str, dir: &Path, logs: &Path, number: u32) -> Result<(Child, String), Failure> {
     let mut child = Command::new(this_program()?)
         .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
         .arg("--data")
@@ -154,7 +169,8 @@ async fn start_server(store: &str, dir: &Path, logs: &Path) -> Result<(Child, St
         .kill_on_drop(true)
         .spawn()?;
     let mut lines = BufReader::new(child.stderr.take().ok_or_else(|| Failure::failed("no pipe"))?).lines();
-    let mut log = tokio::fs::File::from_std(log(logs, "server.log")?);
+    let name = if number == 1 { "server.log".to_owned() } else { format!("server-{number}.log") };
+    let mut log = tokio::fs::File::from_std(log(logs, &name)?);
     let ready = async {
         let mut said = String::new();
         while let Some(line) = lines.next_line().await? {

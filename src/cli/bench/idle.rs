@@ -44,6 +44,7 @@ pub(super) async fn run(
     Ok(Summary {
         scenario: "idle",
         runs: args.runs,
+        warm_up: WARM_UP,
         tasks_per_run: args.tasks,
         tasks_per_second: (total > 0)
             .then(|| f64::from(args.runs) * f64::from(args.tasks) * 1e6 / total as f64),

@@ -48,6 +48,9 @@ pub(super) struct Args {
     /// "redis" for a private one with an append-only file, redis://host:port, or "embedded"
     #[arg(long, value_name = "URL", default_value = "redis")]
     store: String,
+    /// Server processes on the one store; workers are dealt out among them
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "server", value_parser = clap::value_parser!(u32).range(1..=8))]
+    servers: u32,
     /// Worker processes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
@@ -73,6 +76,9 @@ enum Scenario {
 }
 
 pub(super) async fn run(args: Args) -> Outcome {
+    if args.servers > 1 && args.store == "embedded" {
+        return Err(Failure::usage("the embedded store is for one server; give --store redis"));
+    }
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::usage(format!("{}: cannot be made: {e}", out.display())))?;

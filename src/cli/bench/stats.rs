@@ -9,6 +9,9 @@ use serde_json::Value;
 pub(super) struct Summary {
     pub(super) scenario: &'static str,
     pub(super) runs: u32,
+    /// Runs before them, which warm up and cost what they cost.
+    #[serde(skip)]
+    pub(super) warm_up: u32,
     pub(super) tasks_per_run: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tasks_per_second: Option<f64>,
@@ -37,6 +40,11 @@ pub(super) struct Summary {
     pub(super) redis_bytes_per_finished_run: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) redis_commands_per_task: Option<f64>,
+    /// Bytes that Redis was sent, and has sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) redis_bytes_written_per_task: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) redis_bytes_read_per_task: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_rss_bytes: Option<u64>,
     /// Processor seconds of each process while it was measured.

@@ -94,6 +94,10 @@ pub(super) fn lines(plan: &Plan, index: u32) -> Vec<String> {
         TaskKind::Fail { code, .. } => lines.push(format!("fail {}", source(code))),
         TaskKind::Finish { .. } => lines.push("finish".to_owned()),
     }
+    if !task.labels.is_empty() {
+        let labels: Vec<String> = task.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        lines.push(format!("on {}", labels.join(", ")));
+    }
     if let Some(condition) = &task.condition {
         lines.push(format!("if {}", source(condition)));
     }
@@ -111,6 +115,17 @@ pub(super) fn lines(plan: &Plan, index: u32) -> Vec<String> {
             Some(condition) => format!("repeat up to {} times while {}", repeat.max, source(condition)),
             None => format!("repeat {} times", repeat.max),
         });
+    }
+    if let Some(shared) = &task.concurrency {
+        lines.push(format!("at most {} at once of {}", shared.limit, source(&shared.key)));
+    }
+    if let Some(rate) = &task.rate {
+        lines.push(format!(
+            "at most {} in {} of {}",
+            rate.limit,
+            duration::format(rate.per),
+            source(&rate.key)
+        ));
     }
     if let Some(undo) = task.compensate {
         match &plan.tasks[undo as usize].kind {

@@ -17,7 +17,7 @@ mod tests;
 use super::output;
 use super::register::{faults_text, is_json, read};
 use super::{Failure, Outcome};
-use crate::model::document::{Format, parse_any};
+use crate::model::document::{Format, parse};
 use crate::model::plan::{Plan, TaskKind};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ enum Form {
 pub(super) fn run(args: Args) -> Outcome {
     let bytes = read(&args.file)?;
     let format = if is_json(&args.file) { Format::Json } else { Format::Yaml };
-    let document = parse_any(&bytes, format).map_err(|faults| Failure::failed(faults_text(&faults)))?;
+    let document = parse(&bytes, format).map_err(|faults| Failure::failed(faults_text(&faults)))?;
     output::line(&match args.format {
         Form::Mermaid => mermaid::draw(&document.plan),
         Form::Svg => svg::draw(&document.plan),

@@ -6,7 +6,7 @@ const EVERY: &str = include_str!("../../model/document/tests/every.yaml");
 const ORDER: &str = include_str!("../../../examples/order.yaml");
 
 fn plan(text: &str) -> Plan {
-    parse_any(text.as_bytes(), Format::Yaml).unwrap_or_else(|f| panic!("{f:#?}")).plan
+    parse(text.as_bytes(), Format::Yaml).unwrap_or_else(|f| panic!("{f:#?}")).plan
 }
 
 /// Elements of an SVG in order, with a check that they close as they open and that text has no stray signs.
@@ -61,14 +61,15 @@ fn every_construct_has_its_shape_in_mermaid() {
     let drawn = mermaid::draw(&plan(EVERY));
     for part in [
         "n0[\"reserve<br/>reserve-stock<br/>undone by release-stock\"]",
-        "n1[\"chosen<br/>pay-$#123;#123; input.provider #125;#125;<br/>if ",
-        "subgraph n2[\"pack · for each of $#123;#123; input.items #125;#125;, 8 at once, 10#37; m… · undone by unpack-",
+        "n1[\"chosen<br/>pay-$#123;#123; input.provider #125;#125;<br/>on gpu.model=h100, region=eu<br/>if ",
+        "subgraph n2[\"pack · for each of $#123;#123; input.items #125;#125;, 8 at once, 10#37; m… · at most 2 at once of pack-",
         "  subgraph n16[\"check · repeat up to 5 times while ",
         "n3[/\"numbers<br/>set<br/>for each of [1,",
         "n4([\"paid<br/>wait for signal paid-",
         "n5([\"pause<br/>wait for 1h30m\"])",
         "n7([\"day<br/>wait until 2030-01-31T08:00:00+01:00\"])",
         "n9[[\"child<br/>workflow order\"]]",
+        "<br/>at most 3 at once of pay<br/>at most 10 in 1m of pay-",
         "n11[[\"old_child<br/>workflow order version 3, detached<br/>repeat 2 times\"]]",
         "n12{{\"broken<br/>fail child_failed\"}}",
         "n14(((\"gone<br/>finish<br/>if false\")))",

@@ -83,7 +83,7 @@ pub(super) fn suite(
 }
 
 fn read(root: &Node, load: impl FnOnce(&str) -> Load, faults: &mut Faults) -> Option<Suite> {
-    let fields = Fields::of(root, "", &FILE, &[], faults)?;
+    let fields = Fields::of(root, "", &FILE, faults)?;
     let document = workflow(&fields, load, faults);
     let Some(node) = fields.get("cases") else {
         faults.add("cases", None, "the file has no cases; 'cases' is a list of at least one");
@@ -96,20 +96,30 @@ fn read(root: &Node, load: impl FnOnce(&str) -> Load, faults: &mut Faults) -> Op
     if items.is_empty() {
         faults.add("cases", node.at(), "there is no case; give at least one");
     }
+    same_names(items, faults);
     let plan = prepared(document?.plan);
     let names = Names::of(&plan);
-    let mut cases: Vec<Case> = Vec::new();
-    for (n, item) in items.iter().enumerate() {
+    let read = |(n, item)| {
         let path = format!("cases[{n}]");
-        let reader = Reader { plan: &plan, names: &names, path: &path };
-        let Some(case) = reader.case(item, faults) else { continue };
-        if cases.iter().any(|c| c.name == case.name) {
-            let message = format!("another case is called {} too", shown(&case.name));
-            faults.add(&join(&path, "name"), item.at(), message);
-        }
-        cases.push(case);
-    }
+        Reader { plan: &plan, names: &names, path: &path }.case(item, faults)
+    };
+    let cases = items.iter().enumerate().filter_map(read).collect();
     Some(Suite { plan, cases })
+}
+
+/// Complains of cases that are called as one before, whatever else is wrong with either.
+fn same_names(cases: &[Node], faults: &mut Faults) {
+    let mut seen = BTreeSet::new();
+    for (n, case) in cases.iter().enumerate() {
+        let Kind::Map(entries) = &case.kind else { continue };
+        let Some(name) = entries.iter().find(|e| e.key == "name").map(|e| &e.value) else { continue };
+        if let Kind::String(text) = &name.kind
+            && !seen.insert(text)
+        {
+            let message = format!("another case is called {} too", shown(text));
+            faults.add(&join(&format!("cases[{n}]"), "name"), name.at(), message);
+        }
+    }
 }
 
 fn workflow(fields: &Fields<'_>, load: impl FnOnce(&str) -> Load, faults: &mut Faults) -> Option<Document> {
@@ -188,8 +198,12 @@ impl Names {
                     names.types.insert(task_type.as_str().to_owned());
                 }
                 TaskKind::WorkerOf(_) => names.any_type = true,
-                TaskKind::Workflow(_)
-                | TaskKind::Group(_)
+                // A name that is no expression stands there as it is.
+                TaskKind::Workflow(child) => match serde_json::from_str(&child.workflow.source()) {
+                    Ok(name) if child.workflow.roots().is_empty() => drop(names.types.insert(name)),
+                    Ok(_) | Err(_) => names.any_type = true,
+                },
+                TaskKind::Group(_)
                 | TaskKind::Wait(_)
                 | TaskKind::Set(_)
                 | TaskKind::Fail { .. }
@@ -217,7 +231,8 @@ impl Names {
         }
         let known = self.paths.iter().chain(&self.ids).chain(&self.types).map(String::as_str);
         let hint = did_you_mean(name, known);
-        let message = format!("the workflow has no task with the path, id or type {}{hint}", shown(name));
+        let message =
+            format!("the workflow has no task with the path, id, type or workflow {}{hint}", shown(name));
         faults.add(at, line, message);
     }
 }
@@ -231,7 +246,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn case(&self, node: &Node, faults: &mut Faults) -> Option<Case> {
-        let fields = Fields::of(node, self.path, &CASE, &[], faults)?;
+        let fields = Fields::of(node, self.path, &CASE, faults)?;
         let name = required(&fields, "name", node, faults);
         let input = fields.get("input").and_then(|n| value(n, &fields.path("input"), faults));
         self.input(input.as_ref(), &fields, node, faults);
@@ -263,7 +278,7 @@ impl Reader<'_> {
     fn answers(&self, node: &Node, path: &str, faults: &mut Faults) -> BTreeMap<String, Answers> {
         let mut all = BTreeMap::new();
         let Kind::Map(entries) = &node.kind else {
-            faults.wrong(path, node, "a map from path, id or type to answers");
+            faults.wrong(path, node, "a map from path, id, type or workflow to answers");
             return all;
         };
         for entry in entries {
@@ -291,7 +306,7 @@ impl Reader<'_> {
     }
 
     fn deed(&self, node: &Node, path: &str, faults: &mut Faults) -> Option<Deed> {
-        let fields = Fields::of(node, path, &CONTROL, &[], faults)?;
+        let fields = Fields::of(node, path, &CONTROL, faults)?;
         let action = required(&fields, "action", node, faults)?;
         let allowed: &[&str] = match action {
             "pause" | "resume" | "retry" => &[],
@@ -345,7 +360,7 @@ impl Reader<'_> {
                     _ => {
                         let error = fields
                             .get("error")
-                            .and_then(|n| Fields::of(n, &fields.path("error"), &ERROR, &[], faults));
+                            .and_then(|n| Fields::of(n, &fields.path("error"), &ERROR, faults));
                         let mut of = |key: &str| {
                             error.as_ref().and_then(|e| e.text(key, faults)).unwrap_or_default().to_owned()
                         };
@@ -365,7 +380,7 @@ impl Reader<'_> {
     }
 
     fn expect(&self, node: &Node, path: &str, faults: &mut Faults) -> Option<Expect> {
-        let fields = Fields::of(node, path, &EXPECT, &[], faults)?;
+        let fields = Fields::of(node, path, &EXPECT, faults)?;
         let word = required(&fields, "status", node, faults);
         let status = word.and_then(|word| {
             let found = RunStatus::ALL.into_iter().find(|s| s.name() == word);
@@ -379,7 +394,7 @@ impl Reader<'_> {
         });
         let mut error = Vec::new();
         if let Some(node) = fields.get("error")
-            && let Some(of) = Fields::of(node, &fields.path("error"), &EXPECT_ERROR, &[], faults)
+            && let Some(of) = Fields::of(node, &fields.path("error"), &EXPECT_ERROR, faults)
         {
             for key in EXPECT_ERROR {
                 if let Some(text) = of.text(key, faults) {
@@ -459,7 +474,7 @@ fn list<T>(
 }
 
 fn answer(node: &Node, path: &str, faults: &mut Faults) -> Option<Answer> {
-    let fields = Fields::of(node, path, &ANSWER, &[], faults)?;
+    let fields = Fields::of(node, path, &ANSWER, faults)?;
     let untaken = fields.boolean("untaken", faults).unwrap_or(false);
     let takes = fields.duration("takes", faults).unwrap_or(Span(0));
     let silent = fields.boolean("silent", faults).unwrap_or(false);
@@ -479,7 +494,7 @@ fn answer(node: &Node, path: &str, faults: &mut Faults) -> Option<Answer> {
 }
 
 fn failure(node: &Node, path: &str, faults: &mut Faults) -> Option<ReportedFailure> {
-    let fields = Fields::of(node, path, &FAIL, &[], faults)?;
+    let fields = Fields::of(node, path, &FAIL, faults)?;
     let message = fields.text("message", faults).unwrap_or_default().to_owned();
     let retryable = fields.boolean("retryable", faults).unwrap_or(true);
     let retry_after = fields.duration("retry_after", faults);
@@ -488,7 +503,7 @@ fn failure(node: &Node, path: &str, faults: &mut Faults) -> Option<ReportedFailu
 }
 
 fn signal(node: &Node, path: &str, faults: &mut Faults) -> Option<Deed> {
-    let fields = Fields::of(node, path, &SIGNAL, &[], faults)?;
+    let fields = Fields::of(node, path, &SIGNAL, faults)?;
     let payload = fields.get("payload").and_then(|n| value(n, &fields.path("payload"), faults));
     let id = fields.text("id", faults).map(str::to_owned);
     let at = fields.duration("at", faults);

@@ -35,6 +35,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use session::Session;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -273,6 +274,7 @@ pub enum WorkerError {
 pub struct WorkerBuilder {
     url: String,
     label: String,
+    labels: BTreeMap<String, String>,
     slots: Vec<session::Slot>,
     connect_within: Option<Duration>,
     cancel_grace: Duration,
@@ -291,6 +293,17 @@ impl WorkerBuilder {
     /// The worker's name, for people. Two processes with one label are two workers.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
+        self
+    }
+
+    /// What the worker has, such as `("region", "eu")`: of all its types it is also given tasks that ask for any of
+    /// these labels. At most 8; keys and values are 1 to 64 letters, digits, `.`, `_` or `-`. Called again, it adds.
+    pub fn labels<K, V>(mut self, labels: impl IntoIterator<Item = (K, V)>) -> Self
+    where
+        K: Into<String>,
+        V: Into<String>,
+    {
+        self.labels.extend(labels.into_iter().map(|(key, value)| (key.into(), value.into())));
         self
     }
 
@@ -347,6 +360,7 @@ impl WorkerBuilder {
                 endpoint,
                 url: self.url,
                 label: self.label,
+                labels: self.labels,
                 slots: self.slots,
                 connect_within: self.connect_within,
                 cancel_grace: self.cancel_grace,
@@ -376,6 +390,7 @@ impl Worker {
         WorkerBuilder {
             url: url.into(),
             label: format!("worker-{}", std::process::id()),
+            labels: BTreeMap::new(),
             slots: Vec::new(),
             connect_within: None,
             cancel_grace: Duration::from_secs(5),

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use indexmap::IndexMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -68,6 +68,7 @@ pub(super) struct Settings {
     pub(super) endpoint: Endpoint,
     pub(super) url: String,
     pub(super) label: String,
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) slots: Vec<Slot>,
     pub(super) connect_within: Option<Duration>,
     pub(super) cancel_grace: Duration,
@@ -234,7 +235,7 @@ impl Session {
                 .map(|s| pb::Subscription {
                     r#type: s.task_type.clone(),
                     credit: if serving { i32::try_from(s.concurrency).unwrap_or(i32::MAX) } else { 0 },
-                    ..pb::Subscription::default()
+                    labels: self.settings.labels.clone(),
                 })
                 .collect(),
             previous_session: self.id.clone(),

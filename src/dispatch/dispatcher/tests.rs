@@ -4,8 +4,13 @@ use crate::model::ids::{RunId, TaskPath};
 fn ty(s: &str) -> TaskType {
     TaskType::new(s).unwrap()
 }
-fn sub(t: &str, credit: u32) -> Subscription {
-    Subscription { task_type: ty(t), credit }
+fn queue(name: &str) -> QueueName {
+    name.parse().unwrap()
+}
+/// To a type with labels, written as the queue that asks for just these.
+fn sub(name: &str, credit: u32) -> Subscription {
+    let QueueName { task_type, labels } = queue(name);
+    Subscription { task_type, credit, labels }
 }
 fn work(token: &str, t: &str) -> Assignment {
     Assignment {
@@ -26,7 +31,7 @@ fn opened(d: &mut Dispatcher, n: u8, subs: &[Subscription], now: Instant) -> (Se
     d.open(Some(session(n)), "w".into(), subs, None, now)
 }
 fn give(d: &mut Dispatcher, t: &str, token: &str, now: Instant) -> bool {
-    d.reserve(&ty(t)).is_some_and(|(r, _)| d.assign(r, work(token, t), now).is_ok())
+    d.reserve(&queue(t), &[]).is_some_and(|(r, _)| d.assign(r, work(token, t), now).is_ok())
 }
 
 #[tokio::test]
@@ -63,8 +68,8 @@ async fn never_more_is_held_than_credit() {
     let mut d = Dispatcher::default();
     let (key, _) = opened(&mut d, 1, &[sub("a", 2)], now);
     assert!(give(&mut d, "a", "t1", now));
-    let (reserved, _) = d.reserve(&ty("a")).unwrap();
-    assert!(d.reserve(&ty("a")).is_none(), "a reservation counts");
+    let (reserved, _) = d.reserve(&queue("a"), &[]).unwrap();
+    assert!(d.reserve(&queue("a"), &[]).is_none(), "a reservation counts");
     d.give_back(reserved);
     assert!(give(&mut d, "a", "t2", now));
     assert!(!give(&mut d, "a", "t3", now));
@@ -80,7 +85,7 @@ async fn credit_over_the_maximum_is_clamped_and_zero_pauses() {
     let (key, _) = opened(&mut d, 1, &[], now);
     assert_eq!(d.set_credit(key, &sub("a", 5_000)), Some(sub("a", CREDIT_MAX)));
     assert_eq!(d.set_credit(key, &sub("a", 0)), Some(sub("a", 0)));
-    assert!(d.reserve(&ty("a")).is_none());
+    assert!(d.reserve(&queue("a"), &[]).is_none());
 }
 
 #[tokio::test]
@@ -88,7 +93,7 @@ async fn lowered_credit_binds_a_reservation_under_way() {
     let now = Instant::now();
     let mut d = Dispatcher::default();
     let (key, _) = opened(&mut d, 1, &[sub("a", 1)], now);
-    let (r, _) = d.reserve(&ty("a")).unwrap();
+    let (r, _) = d.reserve(&queue("a"), &[]).unwrap();
     d.set_credit(key, &sub("a", 0));
     assert!(d.assign(r, work("t", "a"), now).is_err());
     assert_eq!(d.held(key), 0);
@@ -103,9 +108,9 @@ async fn credit_of_a_result_carries_the_next_task_after_its_ack() {
     let (key, outbox) = opened(&mut d, 1, &[sub("a", 1)], now);
     assert!(give(&mut d, "a", "t1", now));
     assert!(matches!(outbox.try_next(), Some(Some(super::super::message::ToWorker::Assign(_)))));
-    assert!(d.reserve(&ty("a")).is_none());
-    assert!(d.reserve_on_result(key, "other", &ty("a")).is_none());
-    let (r, _) = d.reserve_on_result(key, "t1", &ty("a")).unwrap();
+    assert!(d.reserve(&queue("a"), &[]).is_none());
+    assert!(d.reserve_on_result(key, "other", &queue("a"), &[]).is_none());
+    let (r, _) = d.reserve_on_result(key, "t1", &queue("a"), &[]).unwrap();
     d.settle(key, "t1");
     d.assign(r, work("t2", "a"), now).unwrap();
     assert_eq!(d.held(key), 1);
@@ -137,7 +142,7 @@ async fn unacknowledged_work_stalls_at_half_the_window_and_returns_at_its_end() 
     d.settle(key, "short");
     assert_eq!(d.check_acks(at(900), window), AckWork::default());
     assert_eq!(d.check_acks(at(1_000), window), AckWork { keep: vec!["acked".into()], lost: vec![] });
-    assert!(d.reserve(&ty("a")).is_none(), "stalled");
+    assert!(d.reserve(&queue("a"), &[]).is_none(), "stalled");
     assert_eq!(d.check_acks(at(2_000), window), AckWork { keep: vec![], lost: vec!["silent".into()] });
     assert_eq!(d.check_acks(at(9_000), window), AckWork::default());
 }
@@ -197,7 +202,7 @@ async fn a_late_ack_within_the_window_ends_the_stall_and_is_kept() {
     d.ack(key, &["t".into()]);
     let work = d.check_acks(t0 + Duration::from_millis(1_400), window);
     assert_eq!(work.keep, vec!["t".to_owned()]);
-    assert!(d.reserve(&ty("a")).is_some());
+    assert!(d.reserve(&queue("a"), &[]).is_some());
 }
 
 #[tokio::test]
@@ -274,4 +279,94 @@ async fn streams_that_are_ended_keep_what_their_workers_hold() {
     d.end_streams();
     assert!(ended(&outbox) && !ended(&claim));
     assert!(d.holds(key, "t1"), "it resumes elsewhere with it");
+}
+
+/// The session that would be given a task of this queue.
+fn next(d: &mut Dispatcher, name: &str, ahead: &[&str]) -> Option<SessionKey> {
+    let ahead: Vec<Labels> = ahead.iter().map(|name| queue(name).labels).collect();
+    let (reservation, _) = d.reserve(&queue(name), &ahead)?;
+    let session = reservation.session;
+    d.give_back(reservation);
+    Some(session)
+}
+
+#[tokio::test]
+async fn a_task_goes_only_to_workers_that_have_all_of_its_labels() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (plain, _) = opened(&mut d, 1, &[sub("a", 1)], now);
+    let (gpu, _) = opened(&mut d, 2, &[sub("a;gpu=true", 1)], now);
+    let (both, _) = opened(&mut d, 3, &[sub("a;gpu=true;region=eu", 1)], now);
+    assert_eq!(next(&mut d, "a;gpu=true;region=eu", &[]), Some(both));
+    assert_eq!(next(&mut d, "a;region=eu", &[]), Some(both));
+    assert_eq!(next(&mut d, "a;region=us", &[]), None);
+    assert_eq!(next(&mut d, "b;gpu=true", &[]), None);
+    // What fewer can do is kept for last.
+    for (key, token) in [(plain, "t1"), (gpu, "t2"), (both, "t3")] {
+        assert_eq!(next(&mut d, "a", &[]), Some(key));
+        assert!(give(&mut d, "a", token, now));
+    }
+    assert_eq!(next(&mut d, "a", &[]), None);
+    d.settle(gpu, "t2");
+    assert_eq!(next(&mut d, "a;gpu=true", &[]), Some(gpu));
+    d.close(gpu);
+    assert_eq!(next(&mut d, "a;gpu=true", &[]), None);
+}
+
+#[tokio::test]
+async fn a_worker_is_kept_for_what_is_older_and_only_it_can_do() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (gpu, _) = opened(&mut d, 1, &[sub("a;gpu=true", 2)], now);
+    assert_eq!(next(&mut d, "a", &["a;gpu=true"]), None);
+    assert_eq!(next(&mut d, "a", &["a;gpu=true;region=eu"]), Some(gpu), "it could not do that");
+    assert_eq!(next(&mut d, "a;gpu=true", &["a"]), None);
+    assert!(give(&mut d, "a", "t1", now));
+    let older = [queue("a;gpu=true").labels];
+    assert!(d.reserve_on_result(gpu, "t1", &queue("a"), &older).is_none());
+    assert!(d.reserve_on_result(gpu, "t1", &queue("a;region=eu"), &[]).is_none());
+    assert!(d.reserve_on_result(gpu, "t1", &queue("a;gpu=true"), &[]).is_some());
+    let (plain, _) = opened(&mut d, 2, &[sub("a", 1)], now);
+    assert_eq!(next(&mut d, "a", &["a;gpu=true"]), Some(plain));
+}
+
+#[tokio::test]
+async fn free_credit_is_told_by_pool() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    opened(&mut d, 1, &[sub("a;gpu=true;region=eu", 1), sub("b", 2)], now);
+    opened(&mut d, 2, &[sub("a;region=eu", 3)], now);
+    opened(&mut d, 3, &[sub("a;region=eu", 4)], now);
+    opened(&mut d, 4, &[sub("a", 5)], now);
+    let pool = |name: &str| {
+        let QueueName { task_type, labels } = queue(name);
+        Pool { task_type, labels }
+    };
+    let told = [("a", 5), ("a;region=eu", 7), ("a;gpu=true;region=eu", 1), ("b", 2)];
+    assert_eq!(d.free_credit(), told.map(|(name, n)| (pool(name), n)));
+    let mut reserved = Vec::new();
+    while let Some((r, _)) = d.reserve_in(&pool("a;region=eu")) {
+        reserved.push(r.session.0);
+    }
+    assert_eq!(reserved, [2, 3, 2, 3, 2, 3, 3]);
+    assert!(d.reserve_in(&pool("a;gpu=true")).is_none());
+}
+
+#[tokio::test]
+async fn labels_come_with_a_subscription_and_stay_until_others_are_given() {
+    let now = Instant::now();
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[], now);
+    // A session that is resumed holds work before it has said what it has.
+    d.adopt(key, "t1".into(), ty("a"), now);
+    assert_eq!(d.set_credit(key, &sub("a;gpu=true", 5)), Some(sub("a;gpu=true", 5)));
+    assert_eq!(next(&mut d, "a;gpu=true", &[]), Some(key));
+    assert_eq!(d.set_credit(key, &sub("a", 6)), Some(sub("a;gpu=true", 6)));
+    assert_eq!(next(&mut d, "a;gpu=true", &[]), Some(key));
+    assert_eq!(d.set_credit(key, &sub("a;region=eu", 6)), Some(sub("a;region=eu", 6)));
+    assert_eq!(next(&mut d, "a;gpu=true", &[]), None);
+    assert_eq!(next(&mut d, "a;region=eu", &[]), Some(key));
+    assert_eq!(d.free_credit().len(), 1);
+    d.close(key);
+    assert_eq!(d.free_credit(), []);
 }

@@ -27,8 +27,11 @@ pub(super) fn apply(txn: &mut Txn<'_>, path: &TaskPath, action: &Action) -> Resu
     }
     let mut step = txn.step()?;
     let mut cascade = Cascade::default();
+    step.work.recall = (false, false);
     step.cancel_within(i);
-    step.revoke(i);
+    if !matches!(action, Action::Fail(_)) {
+        step.revoke(i);
+    }
     match action {
         Action::Skip => step.end_task(i, End::Skipped { counts_as_failed: false }, &mut cascade),
         Action::Complete(json) => {

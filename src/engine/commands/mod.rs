@@ -4,15 +4,19 @@ mod acked;
 mod act;
 mod adopt;
 mod cancel;
+mod child_ended;
 mod complete;
 mod delete;
 mod fail;
 mod heartbeat;
 mod lease;
+mod order;
 mod pause;
+mod permitted;
 mod release;
 mod rerun;
 mod resume;
+mod settled;
 mod signal;
 mod start;
 mod undelivered;
@@ -43,6 +47,13 @@ pub(super) fn apply(txn: &mut Txn<'_>, command: &Command) -> Result<Outcome, Sto
         Command::Rerun { path, input } => rerun::apply(txn, Some((path, input.as_ref()))),
         Command::Act { path, action } => act::apply(txn, path, action),
         Command::Delete { expired } => delete::apply(txn, *expired),
+        Command::Order { from, sequence, order } => order::apply(txn, from, *sequence, *order),
+        Command::ChildEnded { task, child, ticket, end } => {
+            child_ended::apply(txn, task, child, *ticket, end)
+        }
+        Command::Permitted { key, ticket, .. } => permitted::apply(txn, key, *ticket),
+        Command::Home(_) => Err(Refusal::NoRun.into()),
+        Command::Settled { sequence, answer } => settled::apply(txn, *sequence, answer),
     }
 }
 

@@ -4,7 +4,7 @@ use super::super::{Stop, Txn};
 use super::open;
 use crate::model::command::Outcome;
 use crate::model::event::EventKind;
-use crate::model::run::{RunStatus, TaskPhase};
+use crate::model::run::{Order, RunStatus, TaskPhase};
 
 pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
     if open(txn)?.status == RunStatus::Paused {
@@ -17,6 +17,7 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
             *generation = 0;
         }
     }
+    step.order_children(Order::Pause);
     step.log_run(EventKind::RunPaused, None);
     Ok(Outcome::Accepted)
 }

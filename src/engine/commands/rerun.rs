@@ -6,6 +6,7 @@ use super::super::payload::keep;
 use super::super::{Stop, Txn};
 use crate::model::command::{Outcome, Refusal};
 use crate::model::ids::TaskPath;
+use crate::model::run::TaskPhase;
 use bytes::Bytes;
 
 pub(super) fn apply(txn: &mut Txn<'_>, from: Option<(&TaskPath, Option<&Bytes>)>) -> Result<Outcome, Stop> {
@@ -23,6 +24,14 @@ pub(super) fn apply(txn: &mut Txn<'_>, from: Option<(&TaskPath, Option<&Bytes>)>
             let node = Some(node).filter(|n| state.is_in_bodies(*n)).ok_or(Refusal::NoTask)?;
             if state.is_followed(node) {
                 return Err(Refusal::IterationPassed.into());
+            }
+            // What was skipped by hand is not entered again.
+            let owner = |n: u32| state.block_of(n).and_then(|b| b.owner);
+            let skipped = |n: &u32| {
+                matches!(state.tasks.get(*n as usize).map(|t| &t.phase), Some(TaskPhase::Skipped { .. }))
+            };
+            if let Some(outer) = std::iter::successors(owner(node), |n| owner(*n)).filter(skipped).last() {
+                return Err(Refusal::AroundSkipped(state.path_of(txn.plan, outer)).into());
             }
             Some(node)
         }

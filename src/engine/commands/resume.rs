@@ -5,7 +5,7 @@ use super::super::{Stop, Txn};
 use super::open;
 use crate::model::command::Outcome;
 use crate::model::event::EventKind;
-use crate::model::run::{RunStatus, TaskPhase, Waiting};
+use crate::model::run::{Order, RunStatus, TaskPhase, Waiting};
 
 pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
     if open(txn)?.status != RunStatus::Paused {
@@ -15,6 +15,7 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
     let pending = step.work.state.started_at.is_none();
     step.work.state.status = if pending { RunStatus::Pending } else { RunStatus::Running };
     step.log_run(EventKind::RunResumed, None);
+    step.order_children(Order::Resume);
     let mut cascade = Cascade::default();
     if pending {
         // It begins when it would have begun, or at once if that has passed.
@@ -25,7 +26,7 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
     for i in 0..step.work.state.tasks.len() as u32 {
         match &step.task(i).phase {
             TaskPhase::Queued { generation: 0, .. } => step.enqueue_again(i),
-            TaskPhase::Retrying { due } if *due <= step.now => step.next_attempt(i),
+            TaskPhase::Retrying { due } if *due <= step.now => step.next_attempt(i, &mut cascade),
             TaskPhase::Retrying { due } => {
                 let due = *due;
                 step.want(due);
@@ -34,7 +35,16 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
                 let due = *due;
                 step.want(due);
             }
-            TaskPhase::Waiting(Waiting::Items { .. } | Waiting::Iterations { .. }) => cascade.advance(i),
+            // What was allowed for a time in the pause must not all start now.
+            TaskPhase::Waiting(Waiting::Rate { due: Some(due), .. }) if *due < step.now => {
+                step.ask_for_rate_again(i);
+            }
+            TaskPhase::Waiting(
+                Waiting::Items { .. }
+                | Waiting::Iterations { .. }
+                | Waiting::Permit { .. }
+                | Waiting::Rate { .. },
+            ) => cascade.advance(i),
             TaskPhase::Pending { remaining: 0, .. } if step.is_of_body(i) => cascade.look_at(i),
             TaskPhase::Pending { remaining: 0, .. } if step.is_next(i) => cascade.begin(i),
             TaskPhase::Pending { .. }

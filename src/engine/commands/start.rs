@@ -19,6 +19,9 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
         return Err(Refusal::NoRun.into()); // Deleted a moment ago; that has to be committed first.
     }
     let (plan, now) = (txn.plan, txn.env.now);
+    if start.not_after.is_some_and(|limit| limit < now) {
+        return Err(Refusal::TooLate.into());
+    }
     let mut written = Vec::new();
     let input =
         start.input.clone().map_or(Payload::Null, |json| keep(json, || Field::new("i"), &mut written));
@@ -26,35 +29,13 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
     tags.extend(start.tags.iter().map(|(k, v)| (k.clone(), v.clone())));
     let own = plan.tasks.iter().take(plan.body.len());
     let state = RunState {
-        id: start.id.clone(),
-        workflow: start.workflow.clone(),
-        version: start.version,
-        try_number: 1,
-        status: RunStatus::Pending,
-        start_digest: start.digest,
-        created_at: now,
-        started_at: None,
-        ended_at: None,
-        last_time: now,
-        deadline: None,
         priority: start.priority.unwrap_or(plan.priority),
         tags,
-        retention: plan.retention,
         input,
-        output: Payload::Null,
-        error: None,
-        armed: None,
-        generation: 0,
         open_tasks: plan.body.end,
         tasks: own.map(|t| TaskState::pending(t.needs.len() as u32)).collect(),
-        blocks: Vec::new(),
-        undo: Vec::new(),
-        ending: None,
-        signals: Vec::new(),
-        start_at: start.start_at,
-        workers: Vec::new(),
-        failures: Vec::new(),
         log: Vec::with_capacity(2 + 3 * plan.body.len()),
+        ..RunState::begun(start, now, plan.retention)
     };
     txn.work = Some(Work { written, ..Work::on(state) });
     let mut step: Step<'_> = txn.step()?;

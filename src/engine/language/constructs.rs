@@ -350,3 +350,23 @@ fn limits_of_items_are_told() {
     assert_eq!(p.world.run().failures[0].message, "tasks.m.for_each has 10001 items; the limit is 10000");
     assert_eq!(p.world.run().tasks.len(), 1, "no item was begun");
 }
+
+#[test]
+fn a_code_that_is_none_fails_the_task_with_a_word() {
+    let text = "tasks: { f: { fail: { code: 'c${{ input.x }}', message: m } } }";
+    let long = "x".repeat(127);
+    for (input, code, message) in [
+        (long.as_str(), format!("c{long}"), "m"),
+        (
+            &"x".repeat(128),
+            "invalid_code".to_owned(),
+            "tasks.f.fail.code has 129 bytes; an error code has 1 to 128",
+        ),
+    ] {
+        let p = Player::start(text, &format!("{{\"x\":\"{input}\"}}"));
+        let failure = &p.world.run().failures[0];
+        assert_eq!((failure.code.as_str(), failure.message.as_str()), (code.as_str(), message));
+    }
+    let p = Player::start("tasks: { f: { fail: { code: '${{ input.x }}' } } }", "{\"x\":\"\"}");
+    assert_eq!(p.world.run().failures[0].code, "invalid_code");
+}

@@ -229,7 +229,7 @@ fn a_run_that_is_to_start_later_waits_until_then() {
     let at = world.now.plus(Span::secs(100));
     let start = Command::Start(Start { start_at: Some(at), ..start() });
     assert_eq!(world.apply(&start), Ok(Outcome::Accepted));
-    let mut p = Player { world, done: Vec::new() };
+    let mut p = Player { world, done: Vec::new(), homes: Homes::default() };
     assert_eq!((p.status(), p.world.wake, p.events().len()), (RunStatus::Pending, Some(at), 0));
     p.pass(Span::secs(99));
     assert_eq!(p.status(), RunStatus::Pending);
@@ -438,6 +438,31 @@ fn an_iteration_that_others_have_followed_is_not_begun_from() {
     assert_eq!(p.world.apply(&rerun("l")), Ok(Outcome::Accepted));
     p.play_all("1");
     assert_eq!(paths(&p), ["l#0", "l#1", "l#2", "l#2", "l#0", "l#1", "l#2"]);
+}
+
+#[test]
+fn what_stands_in_a_group_that_was_skipped_is_not_begun_from() {
+    let mut p = Player::start(
+        "tasks:\n  g: { tasks: { m: { for_each: [1], tasks: { x: { type: work } } } } }\n  z: { type: work }",
+        "{}",
+    );
+    let act = |path: &str| Command::Act { path: TaskPath::parse(path).unwrap(), action: Action::Skip };
+    assert_eq!(p.world.apply(&act("g")), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!((p.status(), p.at("g")), (RunStatus::Completed, "skipped"));
+    let rerun = |path: &str| Command::Rerun {
+        path: TaskPath::parse(path).unwrap(),
+        input: Some(Bytes::from_static(b"7")),
+    };
+    let before = p.world.run().clone();
+    for path in ["g/m", "g/m[0]", "g/m[0]/x"] {
+        let around = Refusal::AroundSkipped(TaskPath::parse("g").unwrap());
+        assert_eq!(p.world.apply(&rerun(path)), refused(around), "{path}");
+    }
+    assert_eq!(*p.world.run(), before, "nothing has changed");
+    assert_eq!(p.world.apply(&rerun("g")), Ok(Outcome::Accepted));
+    p.play_all("1");
+    assert_eq!((p.at("g"), paths(&p)), ("completed", vec!["z", "g/m[0]/x"]));
 }
 
 #[test]

@@ -2,17 +2,22 @@
 
 mod constructs;
 mod control;
+mod family;
+mod limits;
+mod limits_random;
 mod races;
 mod random;
 mod table;
 mod wide;
 
+use super::homes::local::Homes;
 use super::testing::{World, session, start};
 use super::wake::Sessions;
 use crate::model::command::{Command, LeaseTask, Outcome, Refusal, ReportedFailure, SessionView, Start};
 use crate::model::document::{self, Format};
 use crate::model::event::EventKind;
-use crate::model::ids::TaskPath;
+use crate::model::ids::{RunId, TaskPath};
+use crate::model::outbox::{Answer as Told, Delivery, Parcel};
 use crate::model::run::{Holder, RunStatus, TaskPhase};
 use crate::model::time::Span;
 use bytes::Bytes;
@@ -25,6 +30,8 @@ struct Player {
     world: World,
     /// Tasks given to workers, in order: path and input.
     done: Vec<(String, String)>,
+    /// Slots and rates, which nobody else uses.
+    homes: Homes,
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the other answer is an error")]
@@ -47,7 +54,7 @@ impl Player {
     }
 
     fn of(world: World, input: &str) -> Self {
-        let mut player = Self { world, done: Vec::new() };
+        let mut player = Self { world, done: Vec::new(), homes: Homes::default() };
         let input = Some(Bytes::copy_from_slice(input.as_bytes()));
         assert_eq!(player.world.apply(&Command::Start(Start { input, ..start() })), Ok(Outcome::Accepted));
         player
@@ -151,9 +158,37 @@ impl Player {
     }
 
     fn wake(&mut self) {
-        let view = SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false };
-        let sessions: Sessions = [(session(1), view)].into();
-        drop(self.world.apply(&Command::Wake { sessions }));
+        drop(self.world.apply(&Command::Wake { sessions: alive() }));
+    }
+
+    /// Carries messages to homes and back until there are none left.
+    fn carry(&mut self) {
+        let mut to_run: Vec<(RunId, Delivery)> = Vec::new();
+        loop {
+            if let Some((home, delivery)) = to_run.pop() {
+                let Parcel::Command(command) = &delivery.parcel else { panic!("{delivery:?}") };
+                let answer = match self.world.apply(command) {
+                    Err(super::Stop::Refused(Refusal::NoRun)) => Told::Gone,
+                    other => other.map(|_| Told::Done).unwrap(),
+                };
+                let told = Command::Settled { sequence: delivery.sequence, answer };
+                let env = self.world.home_env();
+                let (_, more) = self.homes.apply(&home, &told, env);
+                to_run.extend(more.into_iter().map(|d| (home.clone(), d)));
+                continue;
+            }
+            let Some(n) = self.world.sent.iter().position(|d| d.to.is_reserved()) else { return };
+            let delivery = self.world.sent.remove(n);
+            let Parcel::Command(command) = &delivery.parcel else { panic!("{delivery:?}") };
+            let env = self.world.home_env();
+            let (outcome, more) = self.homes.apply(&delivery.to, command, env);
+            to_run.extend(more.into_iter().map(|d| (delivery.to.clone(), d)));
+            let answer = match outcome.unwrap() {
+                Outcome::Granted { at } => Told::Granted { at },
+                _ => Told::Done,
+            };
+            self.world.apply(&Command::Settled { sequence: delivery.sequence, answer }).unwrap();
+        }
     }
 
     fn signal(&mut self, name: &str, id: Option<&str>, json: &str) -> Result<Outcome, super::Stop> {
@@ -185,6 +220,12 @@ impl Player {
             worker: "w1".into(),
         })
     }
+}
+
+/// The one session, alive.
+fn alive() -> Sessions {
+    let view = SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false };
+    [(session(1), view)].into()
 }
 
 fn refused(refusal: Refusal) -> Result<Outcome, super::Stop> {

@@ -78,6 +78,7 @@ fn make(p: &mut Player, step: &Move) {
         }
         Move::Retry => drop(p.world.apply(&Command::Retry)),
     }
+    p.carry();
 }
 
 /// What must hold after every decision.
@@ -120,7 +121,11 @@ fn check(p: &Player) {
                     assert_eq!(*told, started + later, "{}", p.path(i));
                 }
                 Waiting::Iterations { block, .. } => assert_eq!(nodes(*block).len(), 1),
-                Waiting::Timer { .. } | Waiting::Signal { .. } => {}
+                Waiting::Timer { .. }
+                | Waiting::Signal { .. }
+                | Waiting::Child { .. }
+                | Waiting::Permit { .. }
+                | Waiting::Rate { .. } => {}
             }
         }
         check_wake(p, i, task);
@@ -175,6 +180,7 @@ fn check_wake(p: &Player, i: u32, task: &crate::model::run::TaskState) {
         TaskPhase::Waiting(Waiting::Timer { due }) => Some(*due),
         TaskPhase::Waiting(Waiting::Iterations { due, .. }) if !paused => *due,
         TaskPhase::Retrying { due } if !paused => Some(*due),
+        TaskPhase::Waiting(Waiting::Rate { due, .. }) if !paused => *due,
         _ => None,
     };
     assert!(due.is_none_or(|due| wake <= due), "{} is looked at late", p.path(i));
@@ -219,6 +225,7 @@ fn check_log(p: &Player) {
 /// Plays a run to its end: everybody is there, every signal comes, time passes.
 fn to_the_end(p: &mut Player) {
     drop(p.world.apply(&Command::Resume));
+    p.carry();
     for _ in 0..2_000 {
         if p.world.run().status.is_terminal() {
             return;
@@ -235,6 +242,7 @@ fn to_the_end(p: &mut Player) {
                 p.pass(Span::secs(86_400 * 40));
             }
         }
+        p.carry();
         check(p);
     }
     panic!("it does not end: {:?}", p.all());
@@ -250,6 +258,7 @@ proptest! {
     ) {
         let plan = document::parse(text.as_bytes(), Format::Json).map_err(|f| TestCaseError::fail(format!("{f:?}")))?.plan;
         let mut p = Player::of(World::new(plan), INPUT);
+        p.carry();
         check(&p);
         for step in &moves {
             make(&mut p, step);
@@ -267,6 +276,7 @@ proptest! {
                 .collect();
             let before = state.log.len();
             assert_eq!(p.world.apply(&Command::Retry), Ok(Outcome::Accepted));
+            p.carry();
             check(&p);
             to_the_end(&mut p);
             let again = p.world.run().log[before..].iter().find(|e| e.task.is_some_and(|t| kept.contains(&t)));

@@ -10,7 +10,7 @@ use super::task::Draft;
 use super::tree::Tree;
 use crate::model::duration;
 use crate::model::expr::Template;
-use crate::model::plan::{Child, ForEach, Group, Repeat, Role, TaskKind, TaskPlan, Wait};
+use crate::model::plan::{Child, Concurrency, ForEach, Group, Rate, Repeat, Role, TaskKind, TaskPlan, Wait};
 
 /// Compiles expressions.
 pub(super) struct Compiler<'a, 'n> {
@@ -59,6 +59,15 @@ impl Compiler<'_, '_> {
                 delay: repeat.delay.as_ref().map(|d| self.length(d, &join(&path, "delay"), between)),
             }
         });
+        let concurrency = draft.concurrency.as_ref().map(|shared| Concurrency {
+            key: self.template(shared.key, &join(&path("concurrency"), "key"), spot),
+            limit: shared.limit,
+        });
+        let rate = draft.rate.as_ref().map(|rated| Rate {
+            key: self.template(rated.key, &join(&path("rate"), "key"), spot),
+            limit: rated.limit,
+            per: rated.per,
+        });
         let kind = self.kind(draft, index, spot)?;
         Some(TaskPlan {
             id: draft.id.clone(),
@@ -74,9 +83,12 @@ impl Compiler<'_, '_> {
             repeat,
             retry: draft.retry.clone(),
             timeout: draft.timeout.clone(),
+            concurrency,
+            rate,
             continue_on_error: draft.continue_on_error,
             compensate: draft.compensate,
             priority: draft.priority,
+            labels: draft.labels.clone(),
             description: draft.description.map(str::to_owned),
         })
     }

@@ -3,11 +3,12 @@
 
 use super::kind::Does;
 use super::node::{Kind, Node};
-use super::policy::{Items, Iterations, Length};
+use super::policy::{Items, Iterations, Length, Rated, Shared};
 use super::read::DEFAULT_RETENTION;
 use super::tree::{DEFAULT_FINALLY, Tree};
 use crate::model::duration;
 use crate::model::json;
+use crate::model::labels::Labels;
 use crate::model::plan::{RetryPolicy, Timeouts, Tolerate, When};
 use crate::model::time::Span;
 use std::collections::BTreeMap;
@@ -96,8 +97,22 @@ fn write_task(model: &Model<'_>, index: u32) -> Object {
         write_retry(&mut out, &task.retry);
     }
     write_timeout(&mut out, &task.timeout);
+    if let Some(Shared { key, limit }) = &task.concurrency {
+        let mut o = Object::default();
+        o.node("key", Some(key));
+        o.raw("limit", Some(limit.to_string()));
+        out.object("concurrency", o);
+    }
+    if let Some(Rated { key, limit, per }) = &task.rate {
+        let mut o = Object::default();
+        o.node("key", Some(key));
+        o.raw("limit", Some(limit.to_string()));
+        o.span("per", Some(*per));
+        out.object("rate", o);
+    }
     out.text("on_error", task.continue_on_error.then_some("continue"));
     out.raw("priority", (task.priority != 0).then(|| task.priority.to_string()));
+    write_labels(&mut out, &task.labels);
     out.text("description", task.description);
     if let Some(undo) = task.compensate {
         out.object("compensate", write_task(model, undo));
@@ -193,6 +208,17 @@ fn write_timeout(out: &mut Object, timeout: &Timeouts) {
     o.span("heartbeat", timeout.heartbeat);
     o.span("total", timeout.total);
     out.object("timeout", o);
+}
+
+fn write_labels(out: &mut Object, labels: &Labels) {
+    if labels.is_empty() {
+        return;
+    }
+    let mut o = Object::default();
+    for (key, value) in labels.iter() {
+        o.text(key, Some(value));
+    }
+    out.object("labels", o);
 }
 
 /// A float that is not its default, as the shortest JSON number that reads back as the same.

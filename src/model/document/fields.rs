@@ -36,12 +36,11 @@ pub(crate) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
-    /// The keys of `node`, which must be a map with no keys but `known`. `later` are keys that will be known one day.
+    /// The keys of `node`, which must be a map with no keys but `known`.
     pub(crate) fn of(
         node: &'n Node,
         path: &str,
         known: &[&'static str],
-        later: &[&'static str],
         faults: &mut Faults,
     ) -> Option<Self> {
         let Kind::Map(entries) = &node.kind else {
@@ -51,12 +50,9 @@ impl<'n> Fields<'n> {
         for entry in entries {
             let key = entry.key.as_str();
             let at = Some(entry.line).filter(|l| *l > 0);
-            if later.contains(&key) {
-                faults.add(&join(path, key), at, format!("'{key}' is not supported yet"));
-            } else if !known.contains(&key) {
+            if !known.contains(&key) {
                 let few = faults.0.len() < super::MAX_FAULTS;
-                let hint =
-                    if few { did_you_mean(key, known.iter().chain(later).copied()) } else { String::new() };
+                let hint = if few { did_you_mean(key, known.iter().copied()) } else { String::new() };
                 let merge = if key == "<<" { "; merge keys are not part of YAML 1.2" } else { "" };
                 faults.add(&join(path, key), at, format!("unknown key {}{hint}{merge}", shown(key)));
             }

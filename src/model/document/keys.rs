@@ -24,7 +24,7 @@ pub(super) const ANY: [&str; 9] =
     ["needs", "when", "if", "for_each", "max_parallel", "tolerate", "repeat", "on_error", "description"];
 
 /// Keys that go with some kinds only.
-pub(super) const SOME: [(&str, &[&str]); 7] = [
+pub(super) const SOME: [(&str, &[&str]); 10] = [
     ("input", &["type", "workflow"]),
     ("output", &["tasks"]),
     ("fail_fast", &["tasks"]),
@@ -32,10 +32,10 @@ pub(super) const SOME: [(&str, &[&str]); 7] = [
     ("timeout", &["type", "workflow", "tasks", "wait"]),
     ("compensate", &["type", "workflow", "tasks"]),
     ("priority", &["type", "workflow"]),
+    ("labels", &["type"]),
+    ("concurrency", &["type", "workflow", "tasks"]),
+    ("rate", &["type", "workflow"]),
 ];
-
-/// Keys of a task that are refused with a word until they do something.
-pub(super) const LATER: [&str; 3] = ["labels", "concurrency", "rate"];
 
 /// Keys of `finally`, where it is not just a map of tasks.
 pub(super) const FINALLY: [&str; 2] = ["tasks", "timeout"];
@@ -49,8 +49,12 @@ pub(super) const FAIL: [&str; 2] = ["code", "message"];
 pub(super) const FINISH: [&str; 1] = ["output"];
 /// Keys of `repeat`.
 pub(super) const REPEAT: [&str; 3] = ["while", "max", "delay"];
+/// Keys of `concurrency`.
+pub(super) const CONCURRENCY: [&str; 2] = ["key", "limit"];
+/// Keys of `rate`.
+pub(super) const RATE: [&str; 3] = ["key", "limit", "per"];
 /// Keys of `compensate`.
-pub(super) const COMPENSATE: [&str; 4] = ["type", "input", "retry", "timeout"];
+pub(super) const COMPENSATE: [&str; 5] = ["type", "input", "retry", "timeout", "labels"];
 /// Keys of `retry`.
 pub(super) const RETRY: [&str; 6] = ["max_attempts", "initial", "factor", "max", "jitter", "non_retryable"];
 /// Keys of `timeout` where a worker does the task.

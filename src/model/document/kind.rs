@@ -88,7 +88,7 @@ pub(super) fn read<'n>(fields: &Fields<'n>, kind: &str, faults: &mut Faults) -> 
         }
         "fail" => fail(node, &path, faults),
         _ => {
-            let finish = Fields::of(node, &path, &keys::FINISH, &[], faults)?;
+            let finish = Fields::of(node, &path, &keys::FINISH, faults)?;
             Some(Does::Finish { node, output: finish.get("output") })
         }
     }
@@ -115,7 +115,7 @@ fn workflow<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<Does<
         let name = name(node, path, "workflow", faults)?;
         return Some(Does::Workflow { name, version: None, detach: false, path: path.to_owned() });
     }
-    let child = Fields::of(node, path, &keys::WORKFLOW, &[], faults)?;
+    let child = Fields::of(node, path, &keys::WORKFLOW, faults)?;
     let version = child.integer("version", 1..=i64::from(u32::MAX), faults).map(|n| n as u32);
     let detach = child.boolean("detach", faults).unwrap_or(false);
     let at = child.path("name");
@@ -142,7 +142,7 @@ fn name<'n>(node: &'n Node, path: &str, what: &str, faults: &mut Faults) -> Opti
 }
 
 fn wait<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<Does<'n>> {
-    let wait = Fields::of(node, path, &keys::WAIT, &[], faults)?;
+    let wait = Fields::of(node, path, &keys::WAIT, faults)?;
     let given: Vec<&str> = keys::WAIT.into_iter().filter(|key| wait.get(key).is_some()).collect();
     let [key] = given[..] else {
         let message = match given[..] {
@@ -173,7 +173,7 @@ fn wait<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<Does<'n>>
 }
 
 fn fail<'n>(node: &'n Node, path: &str, faults: &mut Faults) -> Option<Does<'n>> {
-    let fail = Fields::of(node, path, &keys::FAIL, &[], faults)?;
+    let fail = Fields::of(node, path, &keys::FAIL, faults)?;
     let Some(code) = fail.get("code") else {
         faults.add(path, node.at(), "'code' is required: the code of the error, such as out_of_stock");
         return None;

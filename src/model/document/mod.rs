@@ -8,7 +8,6 @@
 //!                                    └→ canonical JSON
 //! keys         every key of a document, and what it goes with
 //! schema.json  the same for editors, held against keys and parser by tests
-//! switch       what the engine does not run yet
 //! ```
 //!
 //! Invariants
@@ -34,7 +33,6 @@ mod names;
 mod node;
 mod policy;
 mod read;
-mod switch;
 mod task;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -79,44 +77,29 @@ pub struct Document {
 ///
 /// The text is at most 1 MiB of UTF-8, with or without a byte order mark.
 pub fn parse(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
-    read_text(text, format, switch::refuse)
-}
-
-/// As [`parse`], for what only looks at a document: takes what the engine does not run yet, too.
-pub(crate) fn parse_any(text: &[u8], format: Format) -> Result<Document, Vec<Fault>> {
-    read_text(text, format, |_, _| {})
+    read_tree(|| load::load(text, format).map(Cow::Owned))
 }
 
 /// As [`parse`], of a document that stands inside another text.
 pub(crate) fn parse_tree(root: &Node) -> Result<Document, Vec<Fault>> {
-    read_tree(|| Ok(Cow::Borrowed(root)), switch::refuse)
+    read_tree(|| Ok(Cow::Borrowed(root)))
 }
 
-fn read_text(
-    text: &[u8],
-    format: Format,
-    refuse: fn(&Node, &mut Vec<Fault>),
-) -> Result<Document, Vec<Fault>> {
-    read_tree(|| load::load(text, format).map(Cow::Owned), refuse)
+/// Any text of these forms as JSON text.
+///
+/// # Errors
+/// The fault that makes it none.
+pub fn load_json(text: &[u8], format: Format) -> Result<Vec<u8>, Fault> {
+    let root = load::load(text, format)?;
+    let mut json = Vec::new();
+    root.write_json(&mut json);
+    Ok(json)
 }
 
-fn read_tree<'n>(
-    root: impl FnOnce() -> Result<Cow<'n, Node>, Fault> + Send,
-    refuse: fn(&Node, &mut Vec<Fault>),
-) -> Result<Document, Vec<Fault>> {
+fn read_tree<'n>(root: impl FnOnce() -> Result<Cow<'n, Node>, Fault> + Send) -> Result<Document, Vec<Fault>> {
     let result = on_deep_stack(|| {
         let root = root().map_err(|fault| vec![fault])?;
-        let read = read::document(&root);
-        let mut faults = Vec::new();
-        refuse(&root, &mut faults);
-        match read {
-            Ok(document) if faults.is_empty() => Ok(document),
-            Ok(_) => Err(faults),
-            Err(more) => {
-                faults.extend(more);
-                Err(faults)
-            }
-        }
+        read::document(&root)
     });
     let faults = match result {
         Some(Ok(document)) => return Ok(document),

@@ -1,10 +1,11 @@
 //! The keys of a task that say when, how often and how long: each read as far as it stands alone.
 
-use super::fields::{Faults, Fields, duration_of, positive};
+use super::fields::{Faults, Fields, duration_of, positive, text};
 use super::keys;
-use super::node::{Kind, Node, shown};
+use super::node::{Kind, Node, join, shown};
 use crate::model::expr::{has_expression, is_one_expression};
-use crate::model::plan::{RetryPolicy, Timeouts, Tolerate, When};
+use crate::model::labels::{LABEL_RULE, LABELS_MAX, Labels, is_label_part};
+use crate::model::plan::{LIMIT_KEY_MAX, RetryPolicy, Timeouts, Tolerate, When};
 use crate::model::time::Span;
 
 /// Most attempts of a task.
@@ -15,6 +16,11 @@ pub(super) const MAX_CODE: usize = 128;
 const MAX_ITEMS: i64 = 10_000;
 /// Most iterations of a loop.
 const MAX_ITERATIONS: i64 = 10_000;
+
+/// Most slots of a concurrency key, and starts of a rate.
+const MAX_LIMIT: i64 = 10_000;
+/// Longest time that a rate is counted over.
+const MAX_PER: Span = Span::secs(86_400);
 
 /// A duration that may be an expression.
 #[derive(Debug)]
@@ -48,6 +54,33 @@ pub(super) struct Iterations<'n> {
     pub(super) condition: Option<&'n Node>,
     pub(super) max: u32,
     pub(super) delay: Option<Length<'n>>,
+}
+
+/// `concurrency`.
+#[derive(Debug)]
+pub(super) struct Shared<'n> {
+    pub(super) key: &'n Node,
+    pub(super) limit: u32,
+}
+
+impl Shared<'_> {
+    /// The key, if it is known outright.
+    pub(super) fn name(&self) -> Option<&str> {
+        match &self.key.kind {
+            Kind::String(text) if !has_expression(text) => Some(text),
+            Kind::String(_) | Kind::Null | Kind::Bool(_) | Kind::Number(_) | Kind::List(_) | Kind::Map(_) => {
+                None
+            }
+        }
+    }
+}
+
+/// `rate`.
+#[derive(Debug)]
+pub(super) struct Rated<'n> {
+    pub(super) key: &'n Node,
+    pub(super) limit: u32,
+    pub(super) per: Span,
 }
 
 pub(super) fn when(fields: &Fields<'_>, faults: &mut Faults) -> When {
@@ -161,7 +194,7 @@ fn tolerate(fields: &Fields<'_>, faults: &mut Faults) -> Tolerate {
 pub(super) fn repeat<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<Iterations<'n>> {
     let node = fields.get("repeat")?;
     let path = fields.path("repeat");
-    let repeat = Fields::of(node, &path, &keys::REPEAT, &[], faults)?;
+    let repeat = Fields::of(node, &path, &keys::REPEAT, faults)?;
     let max = repeat.integer("max", 1..=MAX_ITERATIONS, faults);
     if repeat.get("max").is_none() {
         let message = format!(
@@ -178,10 +211,63 @@ pub(super) fn repeat<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<Ite
     })
 }
 
+pub(super) fn concurrency<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<Shared<'n>> {
+    let node = fields.get("concurrency")?;
+    let path = fields.path("concurrency");
+    let shared = Fields::of(node, &path, &keys::CONCURRENCY, faults)?;
+    let key = limit_key(&shared, node, &path, faults);
+    let limit = limit(&shared, node, &path, "how many tasks of the key may go on at once", faults);
+    Some(Shared { key: key?, limit: limit? })
+}
+
+pub(super) fn rate<'n>(fields: &Fields<'n>, faults: &mut Faults) -> Option<Rated<'n>> {
+    let node = fields.get("rate")?;
+    let path = fields.path("rate");
+    let rated = Fields::of(node, &path, &keys::RATE, faults)?;
+    let key = limit_key(&rated, node, &path, faults);
+    let limit = limit(&rated, node, &path, "how many attempts of the key may start in 'per'", faults);
+    if rated.get("per").is_none() {
+        faults.add(&path, node.at(), "'per' is required: a length of time such as 1s, at most 1d");
+    }
+    let per = rated.duration("per", faults)?;
+    if per == Span(0) || per > MAX_PER {
+        let at = rated.get("per").and_then(Node::at);
+        faults.add(&rated.path("per"), at, "must be longer than 0 and at most 1d");
+    }
+    Some(Rated { key: key?, limit: limit?, per })
+}
+
+/// Text, with or without expressions, that names what is limited.
+fn limit_key<'n>(fields: &Fields<'n>, node: &Node, path: &str, faults: &mut Faults) -> Option<&'n Node> {
+    let Some(key) = fields.get("key") else {
+        faults.add(path, node.at(), "'key' is required: the name that is counted under, such as billing-api");
+        return None;
+    };
+    match &key.kind {
+        Kind::String(text) if text.is_empty() || (!has_expression(text) && text.len() > LIMIT_KEY_MAX) => {
+            let message = format!("a key has 1 to {LIMIT_KEY_MAX} bytes, but this has {}", text.len());
+            faults.add(&fields.path("key"), key.at(), message);
+            None
+        }
+        Kind::String(_) => Some(key),
+        Kind::Null | Kind::Bool(_) | Kind::Number(_) | Kind::List(_) | Kind::Map(_) => {
+            faults.wrong(&fields.path("key"), key, "text");
+            None
+        }
+    }
+}
+
+fn limit(fields: &Fields<'_>, node: &Node, path: &str, what: &str, faults: &mut Faults) -> Option<u32> {
+    if fields.get("limit").is_none() {
+        faults.add(path, node.at(), format!("'limit' is required: {what}, 1 to {MAX_LIMIT}"));
+    }
+    fields.integer("limit", 1..=MAX_LIMIT, faults).map(|n| n as u32)
+}
+
 pub(super) fn retry(fields: &Fields<'_>, faults: &mut Faults) -> RetryPolicy {
     let mut policy = RetryPolicy::default();
     let Some(node) = fields.get("retry") else { return policy };
-    let Some(retry) = Fields::of(node, &fields.path("retry"), &keys::RETRY, &[], faults) else {
+    let Some(retry) = Fields::of(node, &fields.path("retry"), &keys::RETRY, faults) else {
         return policy;
     };
     if let Some(n) = retry.integer("max_attempts", 1..=MAX_ATTEMPTS, faults) {
@@ -224,7 +310,7 @@ pub(super) fn timeout(fields: &Fields<'_>, worker: bool, faults: &mut Faults) ->
         return timeouts;
     }
     if worker {
-        if let Some(limits) = Fields::of(node, &path, &keys::TIMEOUT, &[], faults) {
+        if let Some(limits) = Fields::of(node, &path, &keys::TIMEOUT, faults) {
             timeouts.queue = limits.limit("queue", faults);
             timeouts.run = limits.limit("run", faults);
             timeouts.heartbeat = limits.limit("heartbeat", faults);
@@ -232,7 +318,7 @@ pub(super) fn timeout(fields: &Fields<'_>, worker: bool, faults: &mut Faults) ->
         }
         return timeouts;
     }
-    if let Some(limits) = Fields::of(node, &path, &keys::TIMEOUT, &[], faults) {
+    if let Some(limits) = Fields::of(node, &path, &keys::TIMEOUT, faults) {
         for key in keys::TIMEOUT.iter().filter(|key| !keys::TIMEOUT_OTHER.contains(key)) {
             if let Some(node) = limits.get(key) {
                 let message = format!("'{key}' is for what a worker does; anything else has 'total' only");
@@ -258,4 +344,37 @@ pub(super) fn continue_on_error(fields: &Fields<'_>, faults: &mut Faults) -> boo
             false
         }
     }
+}
+
+/// What a worker must have to be given the task: text to text.
+pub(super) fn labels(fields: &Fields<'_>, faults: &mut Faults) -> Labels {
+    let Some(node) = fields.get("labels") else { return Labels::NONE };
+    let path = fields.path("labels");
+    let Kind::Map(entries) = &node.kind else {
+        faults.wrong(&path, node, "a map of text to text, such as { region: eu }");
+        return Labels::NONE;
+    };
+    if entries.len() > LABELS_MAX {
+        faults.add(
+            &path,
+            node.at(),
+            format!("there are {} labels; the limit is {LABELS_MAX}", entries.len()),
+        );
+    }
+    let mut pairs = Vec::with_capacity(entries.len().min(LABELS_MAX));
+    for entry in entries {
+        let path = join(&path, &entry.key);
+        if !is_label_part(&entry.key) {
+            let message = format!("the key of a label {} is not valid: {LABEL_RULE}", shown(&entry.key));
+            faults.add(&path, Some(entry.line).filter(|l| *l > 0), message);
+        }
+        let Some(value) = text(&entry.value, &path, faults) else { continue };
+        if !is_label_part(value) {
+            let message = format!("the value of a label {} is not valid: {LABEL_RULE}", shown(value));
+            faults.add(&path, entry.value.at(), message);
+        }
+        pairs.push((entry.key.as_str(), value));
+    }
+    // Of what cannot be a set, the faults are told.
+    Labels::new(pairs).unwrap_or_default()
 }

@@ -40,7 +40,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
         faults.add("", None, "the document is empty");
         return None;
     }
-    let fields = Fields::of(root, "", &keys::DOCUMENT, &[], faults)?;
+    let fields = Fields::of(root, "", &keys::DOCUMENT, faults)?;
     let name = name(&fields, faults);
     let input_schema = fields.get("input").and_then(|node| schema(node, faults));
     let timeout = fields.limit("timeout", faults);

@@ -4,8 +4,9 @@ use super::fields::{Faults, Fields};
 use super::keys;
 use super::kind::{self, Does};
 use super::node::{Kind, Node};
-use super::policy::{self, Items, Iterations};
+use super::policy::{self, Items, Iterations, Rated, Shared};
 use crate::model::ids::TaskId;
+use crate::model::labels::Labels;
 use crate::model::plan::{RetryPolicy, Role, Timeouts, When};
 
 /// A task before its names are resolved and its expressions compiled.
@@ -28,12 +29,15 @@ pub(super) struct Draft<'n> {
     pub(super) repeat: Option<Iterations<'n>>,
     pub(super) retry: RetryPolicy,
     pub(super) timeout: Timeouts,
+    pub(super) concurrency: Option<Shared<'n>>,
+    pub(super) rate: Option<Rated<'n>>,
     pub(super) continue_on_error: bool,
     /// As written.
     pub(super) undo: Option<&'n Node>,
     /// Known once the tree is laid out.
     pub(super) compensate: Option<u32>,
     pub(super) priority: i32,
+    pub(super) labels: Labels,
     pub(super) description: Option<&'n str>,
 }
 
@@ -55,10 +59,13 @@ impl<'n> Draft<'n> {
             repeat: None,
             retry: RetryPolicy::default(),
             timeout: Timeouts::default(),
+            concurrency: None,
+            rate: None,
             continue_on_error: false,
             undo: None,
             compensate: None,
             priority: 0,
+            labels: Labels::NONE,
             description: None,
         }
     }
@@ -70,7 +77,7 @@ impl<'n> Draft<'n> {
             faults.wrong(&path, node, "a map that says what the task does, such as { type: … }");
             return None;
         }
-        let fields = Fields::of(node, &path, &keys::task(), &keys::LATER, faults)?;
+        let fields = Fields::of(node, &path, &keys::task(), faults)?;
         let kind = kind::of(&fields, node, &path, faults);
         if let Some(kind) = kind {
             self.does = kind::read(&fields, kind, faults);
@@ -87,9 +94,12 @@ impl<'n> Draft<'n> {
             Some(_) => RetryPolicy { max_attempts: 1, ..RetryPolicy::default() },
         };
         self.timeout = policy::timeout(&fields, matches!(kind, None | Some("type")), faults);
+        self.concurrency = policy::concurrency(&fields, faults);
+        self.rate = policy::rate(&fields, faults);
         self.continue_on_error = policy::continue_on_error(&fields, faults);
         self.undo = fields.get("compensate");
         self.priority = fields.integer("priority", -100..=100, faults).unwrap_or(0) as i32;
+        self.labels = policy::labels(&fields, faults);
         self.description = fields.text("description", faults);
         Some(self)
     }
@@ -97,7 +107,7 @@ impl<'n> Draft<'n> {
     /// Reads what undoes a task: a worker does it, and nothing waits for it.
     pub(super) fn read_undo(mut self, node: &'n Node, faults: &mut Faults) -> Option<Self> {
         let path = self.path.clone();
-        let fields = Fields::of(node, &path, &keys::COMPENSATE, &[], faults)?;
+        let fields = Fields::of(node, &path, &keys::COMPENSATE, faults)?;
         match fields.get("type") {
             Some(node) => self.does = kind::worker(node, &fields.path("type"), faults),
             None => faults.add(&path, node.at(), "'type' is required: the task type that undoes the task"),
@@ -105,6 +115,7 @@ impl<'n> Draft<'n> {
         self.input = fields.get("input");
         self.retry = policy::retry(&fields, faults);
         self.timeout = policy::timeout(&fields, true, faults);
+        self.labels = policy::labels(&fields, faults);
         Some(self)
     }
 }

@@ -167,7 +167,7 @@ impl<'n> Tree<'n> {
         let mut path = FINALLY.to_owned();
         if !std::ptr::eq(tasks, node) {
             path = join(FINALLY, "tasks");
-            if let Some(fields) = Fields::of(node, FINALLY, &keys::FINALLY, &[], faults) {
+            if let Some(fields) = Fields::of(node, FINALLY, &keys::FINALLY, faults) {
                 total = fields.limit("timeout", faults).unwrap_or(DEFAULT_FINALLY);
             }
         } else if let Kind::Map(entries) = &node.kind
@@ -223,6 +223,19 @@ impl<'n> Tree<'n> {
                     node.at(),
                     format!("'finish' may not stand {place}"),
                 );
+            }
+            if let Some(key) = draft.concurrency.as_ref().and_then(|c| c.name())
+                && let Some(group) = self.above(task as u32).skip(1).find(|above| {
+                    let around = self.drafts[*above as usize].concurrency.as_ref();
+                    around.and_then(|c| c.name()) == Some(key)
+                })
+            {
+                let message = format!(
+                    "the group '{}' around the task has the same key: the task would wait for what waits for it",
+                    self.drafts[group as usize].id
+                );
+                let at = draft.concurrency.as_ref().and_then(|c| c.key.at());
+                faults.add(&join(&join(&draft.path, "concurrency"), "key"), at, message);
             }
             if let Some(node) = draft.undo.filter(|_| around.finally) {
                 let message = "what 'finally' does is not undone; 'compensate' may not stand in it";

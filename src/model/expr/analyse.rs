@@ -42,7 +42,9 @@ pub(super) enum Compiled {
 }
 
 /// What `run` has.
-const RUN: [&str; 7] = ["id", "workflow", "version", "try", "created_at", "tags", "priority"];
+const RUN: [&str; 8] = ["id", "workflow", "version", "try", "created_at", "tags", "priority", "schedule"];
+/// What `run.schedule` has.
+const SCHEDULE: [&str; 2] = ["name", "slot"];
 /// What it has in `finally`, too.
 const RUN_FINALLY: [&str; 2] = ["status", "error"];
 /// What `loop` has.
@@ -372,6 +374,9 @@ impl<'s> Rewriter<'_, 's> {
             ("status", Some(_)) => self.fault("run.status is text and has nothing inside"),
             ("error", Some(part)) if !ERROR.contains(&part.as_str()) || steps.len() > 2 => {
                 self.fault(format!("run.error has code and message, no '{}'", steps[1..].join(".")))
+            }
+            ("schedule", Some(part)) if !SCHEDULE.contains(&part.as_str()) || steps.len() > 2 => {
+                self.fault(format!("run.schedule has name and slot, no '{}'", steps[1..].join(".")))
             }
             _ => Some(Root::Run),
         }

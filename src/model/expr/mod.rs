@@ -44,8 +44,8 @@ pub trait Scope {
     fn input(&self) -> &[u8];
     /// A task upstream, by its index in the plan.
     fn task(&self, index: u32) -> TaskFacts<'_>;
-    /// `run.*` as a JSON object: id, workflow, version, try, created_at, tags, priority; in `finally` also status
-    /// and error.
+    /// `run.*` as a JSON object: id, workflow, version, try, created_at, tags, priority, schedule (name and
+    /// slot, or null); in `finally` also status and error.
     fn run(&self) -> Bytes;
     /// The item of the nearest `for_each` around, as JSON text; its index.
     fn item(&self) -> (&[u8], u32);

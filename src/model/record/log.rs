@@ -46,7 +46,10 @@ fn usual(kind: EventKind) -> (u32, u32) {
         | EventKind::RunResumed
         | EventKind::RunRetried
         | EventKind::SignalReceived
-        | EventKind::TaskWaiting => (0, 0),
+        | EventKind::TaskWaiting
+        // No run has these in its log.
+        | EventKind::ScheduleFired
+        | EventKind::ScheduleSkipped => (0, 0),
     }
 }
 

@@ -9,7 +9,9 @@
 //! waiting  kind u8   what only the kind has
 //! ```
 
-use super::super::run::{Block, BlockKind, EndStage, Ending, RunState, Signal, TaskState, Undo, Waiting};
+use super::super::run::{
+    Block, BlockKind, EndStage, Ending, Entry, Permit, RunState, Signal, TaskState, Undo, Waiting,
+};
 use super::super::time::Timestamp;
 use super::wire::{Reader, bad, put_bytes, put_i64, put_u32, put_u64};
 use super::{Result, field, instant, payload, put_payload, status_code, status_of};
@@ -30,6 +32,9 @@ mod wait {
     pub(super) const BODY: u8 = 3;
     pub(super) const ITEMS: u8 = 4;
     pub(super) const ITERATIONS: u8 = 5;
+    pub(super) const CHILD: u8 = 6;
+    pub(super) const PERMIT: u8 = 7;
+    pub(super) const RATE: u8 = 8;
 }
 
 pub(super) fn put(out: &mut Vec<u8>, state: &RunState) {
@@ -108,19 +113,26 @@ pub(super) fn block(r: &mut Reader<'_>) -> Result<Block> {
 
 /// Works out where blocks begin and which one each node stands in. They fill the end of the nodes exactly.
 pub(super) fn place(blocks: &mut [Block], tasks: &mut [TaskState]) -> Result<()> {
+    begin_at(blocks, tasks.len())?;
+    for (number, block) in (1..).zip(blocks.iter()) {
+        for task in &mut tasks[block.first as usize..(block.first + block.len) as usize] {
+            task.block = number;
+        }
+    }
+    Ok(())
+}
+
+/// Works out where blocks begin among so many nodes.
+pub(super) fn begin_at(blocks: &mut [Block], nodes: usize) -> Result<()> {
     let laid_out: u64 = blocks.iter().map(|b| u64::from(b.len)).sum();
-    let own = (tasks.len() as u64)
-        .checked_sub(laid_out)
-        .ok_or_else(|| bad("its blocks hold more nodes than it has"))?;
+    let own =
+        (nodes as u64).checked_sub(laid_out).ok_or_else(|| bad("its blocks hold more nodes than it has"))?;
     let mut first = own as u32;
-    for (number, block) in (1..).zip(blocks.iter_mut()) {
+    for block in blocks {
         if block.owner.is_some_and(|owner| owner >= first) {
             return Err(bad("a block stands before the node it belongs to"));
         }
         block.first = first;
-        for task in &mut tasks[first as usize..(first + block.len) as usize] {
-            task.block = number;
-        }
         first += block.len;
     }
     Ok(())
@@ -199,7 +211,59 @@ pub(super) fn put_waiting(out: &mut Vec<u8>, waiting: &Waiting, zero: Timestamp)
             put_payload(out, previous);
             put_option(out, *undoing);
         }
+        Waiting::Child { ticket, ask_at } => {
+            out.push(wait::CHILD);
+            put_u32(out, *ticket);
+            put_i64(out, ask_at.0.wrapping_sub(zero.0));
+        }
+        Waiting::Permit { entry, ask_at } => {
+            out.push(wait::PERMIT);
+            put_u64(
+                out,
+                match entry {
+                    Entry::First => 0,
+                    Entry::Again { from: None } => 1,
+                    Entry::Again { from: Some(node) } => u64::from(*node) + 2,
+                },
+            );
+            put_i64(out, ask_at.0.wrapping_sub(zero.0));
+        }
+        Waiting::Rate { key, ticket, due } => {
+            out.push(wait::RATE);
+            put_bytes(out, key.as_bytes());
+            put_u32(out, *ticket);
+            out.push(u8::from(due.is_some()));
+            if let Some(due) = due {
+                put_i64(out, due.0.wrapping_sub(zero.0));
+            }
+        }
     }
+}
+
+fn due(r: &mut Reader<'_>, zero: Timestamp) -> Result<Option<Timestamp>> {
+    match r.byte()? {
+        0 => Ok(None),
+        1 => Ok(Some(instant(r, zero)?)),
+        other => Err(bad(format!("{other} is no flag"))),
+    }
+}
+
+/// Parts of a permit.
+const GRANTED: u8 = 1;
+
+/// `permit  parts u8   key   ticket`
+pub(super) fn put_permit(out: &mut Vec<u8>, permit: &Permit) {
+    out.push(u8::from(permit.granted) * GRANTED);
+    put_bytes(out, permit.key.as_bytes());
+    put_u32(out, permit.ticket);
+}
+
+pub(super) fn permit(r: &mut Reader<'_>) -> Result<Permit> {
+    let parts = r.byte()?;
+    if parts > GRANTED {
+        return Err(bad(format!("permit parts {parts:#x} are not known")));
+    }
+    Ok(Permit { key: r.text()?.to_owned(), ticket: r.u32()?, granted: parts & GRANTED != 0 })
 }
 
 pub(super) fn waiting(r: &mut Reader<'_>, zero: Timestamp) -> Result<Waiting> {
@@ -218,13 +282,19 @@ pub(super) fn waiting(r: &mut Reader<'_>, zero: Timestamp) -> Result<Waiting> {
         },
         wait::ITERATIONS => {
             let (block, index) = (r.u32()?, r.u32()?);
-            let due = match r.byte()? {
-                0 => None,
-                1 => Some(instant(r, zero)?),
-                other => return Err(bad(format!("{other} is no flag"))),
-            };
+            let due = due(r, zero)?;
             Waiting::Iterations { block, index, due, previous: payload(r)?, undoing: option(r)? }
         }
+        wait::CHILD => Waiting::Child { ticket: r.u32()?, ask_at: instant(r, zero)? },
+        wait::PERMIT => {
+            let entry = match r.u64()? {
+                0 => Entry::First,
+                1 => Entry::Again { from: None },
+                node => Entry::Again { from: Some(u32::try_from(node - 2).map_err(bad)?) },
+            };
+            Waiting::Permit { entry, ask_at: instant(r, zero)? }
+        }
+        wait::RATE => Waiting::Rate { key: r.text()?.to_owned(), ticket: r.u32()?, due: due(r, zero)? },
         other => return Err(bad(format!("a wait of kind {other} is not known"))),
     })
 }

@@ -1,5 +1,8 @@
 use super::super::event::{EventKind, EventKind as K, LogEntry};
-use super::super::run::{BlockKind, EndStage, Ending, Signal, Undo, Waiting};
+use super::super::home::{Bucket, Semaphore};
+use super::super::ids::TaskPath;
+use super::super::outbox::{Message, Origin, Parent};
+use super::super::run::{BlockKind, EndStage, Ending, Entry, Errand, Order, Permit, Signal, Undo, Waiting};
 use super::*;
 use proptest::prelude::*;
 
@@ -89,6 +92,7 @@ fn everything() -> RunState {
                 first_queued_at: Some(at(2)),
                 input: Payload::Path { base: Box::new(stored("i")), steps: vec!["a".into(), "0".into()] },
                 accepted: Some((2, Nonce([2; 16]))),
+                permit: None,
             },
             TaskState {
                 phase: TaskPhase::Running {
@@ -125,6 +129,8 @@ fn everything() -> RunState {
         ending: None,
         signals: Vec::new(),
         start_at: None,
+        origin: None,
+        outbox: Outbox::default(),
         workers: vec!["w-1".into(), "w-2".into()],
         failures: vec![
             Failure { code: "exit_3".into(), message: "it broke".into(), task: Some(7), attempt: 1 },
@@ -147,6 +153,7 @@ fn everything() -> RunState {
             entry(K::RunCancelled, 999, None, 0, 0, None, None),
             entry(K::RunTimedOut, 998, Some(3), 9, 9, None, None),
         ],
+        pages: Pages::default(),
     }
 }
 
@@ -157,6 +164,67 @@ fn golden_record_v1_is_read_and_written_as_ever() {
     let state = everything();
     assert_eq!(decode(&unhex(golden)), Ok(state.clone()));
     assert_eq!(hex(&encode(&state)), golden);
+}
+
+/// A state with every origin's and errand's form in it, as one that is a child and has children. Fixed: a golden file is
+/// its encoding.
+fn related() -> RunState {
+    let run = |id: &str| RunId::new(id).unwrap();
+    let at = |us: i64| Timestamp(1_800_000_000_000_000 + us);
+    let mut outbox = Outbox { last: 1, pending: BTreeMap::new() };
+    let workflow = WorkflowName::new("invoice").unwrap();
+    outbox.push(run("c-1"), Errand::Start { node: 3, workflow: workflow.clone(), version: Some(7) });
+    outbox.push(run("c-2"), Errand::Start { node: 300, workflow, version: None });
+    for order in [
+        Order::Cancel { compensate: false, force: false },
+        Order::Cancel { compensate: true, force: true },
+        Order::Pause,
+        Order::Resume,
+        Order::Retry,
+    ] {
+        outbox.push(run("c-1"), Errand::Order(order));
+    }
+    outbox.push(run("p-1"), Errand::Ended);
+    outbox.pending.remove(&2);
+    let parent = Parent {
+        run: run("p-1"),
+        task: TaskPath::parse("each[3]/go#1").unwrap(),
+        ticket: 4,
+        heard: 5,
+        depth: 2,
+        detached: true,
+    };
+    let child = TaskState {
+        phase: TaskPhase::Waiting(Waiting::Child { ticket: 3, ask_at: at(600_000_000) }),
+        attempt: 2,
+        first_queued_at: Some(at(5)),
+        ..TaskState::pending(0)
+    };
+    RunState {
+        tasks: vec![child],
+        origin: Some(Origin::Parent(parent)),
+        outbox,
+        blocks: Vec::new(),
+        workers: Vec::new(),
+        failures: Vec::new(),
+        error: None,
+        log: Vec::new(),
+        ..everything()
+    }
+}
+
+#[test]
+fn golden_record_of_related_runs_is_read_and_written_as_ever() {
+    let golden = include_str!("../../../tests/golden/record-v1-related.hex");
+    let state = related();
+    assert_eq!(hex(&encode(&state)), golden);
+    assert_eq!(decode(&unhex(golden)), Ok(state));
+    let scheduled = RunState {
+        origin: Some(Origin::Schedule { home: RunId::new("downbeat.s").unwrap(), slot: Timestamp(9) }),
+        outbox: Outbox::default(),
+        ..related()
+    };
+    assert_eq!(decode(&encode(&scheduled)), Ok(scheduled));
 }
 
 /// A state with every kind of block, wait and stage. Fixed: a golden file is its encoding.
@@ -218,6 +286,58 @@ fn golden_record_of_nested_runs_is_read_and_written_as_ever() {
     assert_eq!(hex(&encode(&state)), golden);
 }
 
+/// A state with every form of limits on work in it. Fixed: a golden file is its encoding.
+fn limited() -> RunState {
+    let at = |us: i64| Timestamp(1_800_000_000_000_000 + us);
+    let permit = |key: &str, ticket, granted| Some(Box::new(Permit { key: key.into(), ticket, granted }));
+    let waits = |entry, permit| TaskState {
+        phase: TaskPhase::Waiting(Waiting::Permit { entry, ask_at: at(60_000_000) }),
+        permit,
+        ..TaskState::pending(0)
+    };
+    let rate = |ticket, due| TaskState {
+        phase: TaskPhase::Waiting(Waiting::Rate { key: "api".into(), ticket, due }),
+        attempt: 1,
+        ..TaskState::pending(0)
+    };
+    let mut outbox = Outbox { last: 6, pending: BTreeMap::new() };
+    outbox.push(Semaphore::home("env-å"), Errand::Acquire { node: 1 });
+    outbox.push(Semaphore::home("env-å"), Errand::Release { ticket: 300 });
+    outbox.push(Bucket::home("api"), Errand::Take { node: 4 });
+    RunState {
+        tasks: vec![
+            waits(Entry::First, None),
+            waits(Entry::Again { from: None }, permit("env-å", 7, false)),
+            waits(Entry::Again { from: Some(300) }, permit("5", 0, false)),
+            TaskState {
+                phase: TaskPhase::Queued { since: at(7), generation: 3 },
+                attempt: 1,
+                delivery: 1,
+                fixed_input: true,
+                permit: permit("env-å", 2, true),
+                ..TaskState::pending(0)
+            },
+            rate(9, None),
+            rate(5, Some(at(9_000_000))),
+        ],
+        outbox,
+        blocks: Vec::new(),
+        workers: Vec::new(),
+        failures: Vec::new(),
+        error: None,
+        log: Vec::new(),
+        ..everything()
+    }
+}
+
+#[test]
+fn golden_record_of_limited_runs_is_read_and_written_as_ever() {
+    let golden = include_str!("../../../tests/golden/record-v1-limited.hex");
+    let state = limited();
+    assert_eq!(hex(&encode(&state)), golden);
+    assert_eq!(decode(&unhex(golden)), Ok(state));
+}
+
 #[test]
 fn a_cut_or_longer_record_is_unreadable() {
     let bytes = encode(&everything());
@@ -236,8 +356,8 @@ fn what_a_newer_version_wrote_is_refused_with_its_reason() {
     format[0] = 2;
     assert_eq!(decode(&format), Err(bad("its format is 2; this version reads 1")));
     let mut field = bytes.clone();
-    *field.last_mut().unwrap() = 30;
-    assert_eq!(decode(&field), Err(bad("field 30 is not known")));
+    *field.last_mut().unwrap() = 33;
+    assert_eq!(decode(&field), Err(bad("field 33 is not known")));
     let status = bytes.windows(2).position(|w| w == [field::STATUS, 2]).unwrap();
     let mut unknown = bytes.clone();
     unknown[status + 1] = 8;
@@ -327,6 +447,16 @@ fn waits() -> impl Strategy<Value = Waiting> {
                 undoing
             }
         ),
+        (counts(), instants()).prop_map(|(ticket, ask_at)| Waiting::Child { ticket, ask_at }),
+        (option(), any::<bool>(), instants()).prop_map(|(from, first, ask_at)| {
+            let entry = if first { Entry::First } else { Entry::Again { from } };
+            Waiting::Permit { entry, ask_at }
+        }),
+        (".{0,9}", counts(), prop::option::of(instants())).prop_map(|(key, ticket, due)| Waiting::Rate {
+            key,
+            ticket,
+            due
+        }),
     ]
 }
 
@@ -377,6 +507,10 @@ fn tasks() -> impl Strategy<Value = TaskState> {
             task_type: (attempt == 2).then(|| "pack".parse().unwrap()),
             undone: delivery == 1,
             fixed_input: lost_deliveries == 2,
+            permit: (attempt == 1).then(|| {
+                let (ticket, granted) = (delivery, lost_deliveries == 0);
+                Box::new(Permit { key: "env".to_owned(), ticket, granted })
+            }),
             phase,
             attempt,
             delivery,
@@ -391,7 +525,7 @@ fn tasks() -> impl Strategy<Value = TaskState> {
 fn entries() -> impl Strategy<Value = LogEntry> {
     let reference = || prop::option::of(counts());
     (
-        prop::sample::select(&EventKind::ALL[..]),
+        prop::sample::select(&EventKind::ALL[..18]),
         instants(),
         reference(),
         counts(),
@@ -413,6 +547,38 @@ fn entries() -> impl Strategy<Value = LogEntry> {
 fn failures() -> impl Strategy<Value = Failure> {
     ("[ab]{0,1}", ".{0,2}", prop::option::of(counts()), counts())
         .prop_map(|(code, message, task, attempt)| Failure { code, message, task, attempt })
+}
+
+fn origins() -> impl Strategy<Value = Origin> {
+    let run = "[a-z0-9]{1,30}".prop_map(|id| RunId::new(&id).unwrap());
+    let parent = (run.clone(), counts(), counts(), counts(), any::<bool>()).prop_map(
+        |(run, ticket, heard, depth, detached)| {
+            let task = TaskPath::parse("a[3]/b#1").unwrap();
+            Origin::Parent(Parent { run, task, ticket, heard, depth, detached })
+        },
+    );
+    let schedule = (run, instants()).prop_map(|(home, slot)| Origin::Schedule { home, slot });
+    prop_oneof![parent, schedule]
+}
+
+fn outboxes() -> impl Strategy<Value = Outbox<Errand>> {
+    let cancel = (any::<bool>(), any::<bool>())
+        .prop_map(|(compensate, force)| Errand::Order(Order::Cancel { compensate, force }));
+    let errand = prop_oneof![
+        (counts(), prop::option::of(counts())).prop_map(|(node, version)| Errand::Start {
+            node,
+            workflow: WorkflowName::new("w").unwrap(),
+            version
+        }),
+        cancel,
+        prop::sample::select(vec![Order::Pause, Order::Resume, Order::Retry]).prop_map(Errand::Order),
+        Just(Errand::Ended),
+    ];
+    let messages = prop::collection::btree_map(1..9u32, ("[a-z]{1,9}", errand), 0..4);
+    messages.prop_map(|messages| {
+        let message = |(to, what): (String, Errand)| Message { to: RunId::new(&to).unwrap(), what };
+        Outbox { last: 9, pending: messages.into_iter().map(|(n, m)| (n, message(m))).collect() }
+    })
 }
 
 fn states() -> impl Strategy<Value = RunState> {
@@ -443,9 +609,10 @@ fn states() -> impl Strategy<Value = RunState> {
         prop::option::of(ending),
         prop::collection::vec(signals, 0..3),
         optional(),
+        (prop::option::of(origins()), outboxes()),
     );
     (head, lists, more).prop_map(|(head, (tasks, workers, failures, log), more)| {
-        let (blocks, undo, ending, signals, start_at) = more;
+        let (blocks, undo, ending, signals, start_at, (origin, outbox)) = more;
         let ((id, workflow, version, try_number, start_digest), status, times, labels, rest) = head;
         let (created_at, started_at, ended_at, last_time, deadline, armed) = times;
         let (priority, tags, retention) = labels;
@@ -477,9 +644,12 @@ fn states() -> impl Strategy<Value = RunState> {
             ending,
             signals,
             start_at,
+            origin,
+            outbox,
             workers,
             failures,
             log,
+            pages: Pages::default(),
         };
         add_blocks(&mut state, blocks);
         state

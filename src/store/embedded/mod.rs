@@ -16,7 +16,8 @@
 mod committer;
 mod disk;
 
-use crate::model::ids::{Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{Clock, Span, SystemClock, Timestamp};
 use crate::store::kv::{
@@ -290,7 +291,7 @@ impl Store for EmbeddedStore {
         self.write(move |tx, shape, now| commit::commit(tx, shape, HOME, &batch, now)).await
     }
 
-    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
         let wanted = wanted.to_vec();
         self.write(move |tx, shape, now| Ok(silent(queue::take(tx, shape, &wanted, claim, now)?))).await
     }

@@ -8,7 +8,8 @@
 use super::keys::{self, Space, from_order_bytes, order_bytes};
 use super::{Effects, Shape, Tx, damaged, queue, stream};
 use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
-use crate::model::ids::{Partition, RunId, TaskType};
+use crate::model::ids::{Partition, RunId};
+use crate::model::labels::QueueName;
 use crate::model::time::Timestamp;
 use crate::store::{
     Batch, Committed, LANE_KEPT, QueueHead, Result, StoreError, Verdict, check_batch, order_value,
@@ -54,15 +55,15 @@ pub fn commit(
         tx.put(lane_key, window.write());
     }
     let mut heads = Vec::new();
-    for (partition, task_type) in touched_queues(&batch.writes) {
-        heads.push(queue::head(tx, partition, task_type)?);
+    for (partition, queue) in touched_queues(&batch.writes) {
+        heads.push(queue::head(tx, partition, queue)?);
     }
     effects.filled.retain(|(p, t)| holds_work(&heads, *p, t));
     Ok((Committed { verdicts, heads }, effects))
 }
 
-fn holds_work(heads: &[QueueHead], partition: Partition, task_type: &TaskType) -> bool {
-    heads.iter().any(|h| h.partition == partition && h.task_type == *task_type && h.depth > 0)
+fn holds_work(heads: &[QueueHead], partition: Partition, queue: &QueueName) -> bool {
+    heads.iter().any(|h| h.partition == partition && h.queue == *queue && h.depth > 0)
 }
 
 fn compare(tx: &Tx<'_>, partition: Partition, write: &RunWrite) -> Result<Verdict> {
@@ -93,15 +94,15 @@ fn apply(tx: &mut Tx<'_>, partition: Partition, write: &RunWrite, effects: &mut 
     }
     for op in &write.queue {
         match op {
-            QueueOp::Add { task_type, entry, score } => {
-                if queue::add(tx, partition, task_type, &entry.encode(), order_value(*score))? {
-                    effects.filled.push((partition, task_type.clone()));
+            QueueOp::Add { queue, entry, score } => {
+                if queue::add(tx, partition, queue, &entry.encode(), order_value(*score))? {
+                    effects.filled.push((partition, queue.clone()));
                 }
             }
-            QueueOp::Remove { task_type, entry } => {
+            QueueOp::Remove { queue, entry } => {
                 let entry = entry.encode();
-                queue::remove(tx, partition, task_type, &entry)?;
-                queue::unclaim(tx, partition, task_type, &entry)?;
+                queue::remove(tx, partition, queue, &entry)?;
+                queue::unclaim(tx, partition, queue, &entry)?;
             }
         }
     }

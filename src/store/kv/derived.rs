@@ -29,12 +29,12 @@ pub(crate) fn derive(pair: &Pair, into: &mut Writes) -> Result<()> {
         into.insert(Key::of(Space::Wake, partition).raw(&at).raw(rest).bytes(), Some(Bytes::new()));
     } else if *first == Space::ReadyOf as u8 {
         let cut = rest.iter().position(|b| *b == 0).ok_or_else(|| damaged("a ready entry"))?;
-        let (task_type, entry) = rest.split_at(cut);
+        let (queue, entry) = rest.split_at(cut);
         let place = time(value.get(..8))?;
         let entry = entry.get(1..).unwrap_or_default();
-        let ready = Key::of(Space::Ready, partition).raw(task_type).end().raw(&place).raw(entry);
+        let ready = Key::of(Space::Ready, partition).raw(queue).end().raw(&place).raw(entry);
         into.insert(ready.bytes(), Some(Bytes::new()));
-        let depth = into.entry(Key::of(Space::Depth, partition).raw(task_type).bytes()).or_default();
+        let depth = into.entry(Key::of(Space::Depth, partition).raw(queue).bytes()).or_default();
         let counted = depth.as_deref().and_then(|d| d.try_into().ok()).map_or(0, u64::from_be_bytes);
         *depth = Some((counted + 1).to_be_bytes().to_vec().into());
     } else if *first == Space::Claim as u8 {
@@ -51,7 +51,8 @@ pub(crate) fn derive(pair: &Pair, into: &mut Writes) -> Result<()> {
 mod tests {
     use super::*;
     use crate::model::commit::{Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
-    use crate::model::ids::{Nonce, RunId, TaskPath, TaskType};
+    use crate::model::ids::{Nonce, RunId, TaskPath};
+    use crate::model::labels::QueueName;
     use crate::model::time::{Span, Timestamp};
     use crate::store::kv::memory::Map;
     use crate::store::kv::{Kv, Order, Shape, Tx, commit, queue};
@@ -62,12 +63,12 @@ mod tests {
         let mut map = Map::default();
         let layout = Layout { version: LAYOUT, partitions: 300, epoch: 1 };
         let shape = Shape { layout, stream_bound: 10 };
-        let (partition, task_type) = (Partition(258), TaskType::new("charge").unwrap());
+        let (partition, queue) = (Partition(258), "charge;gpu=true".parse::<QueueName>().unwrap());
         let run = RunId::new("r").unwrap();
         let entry =
             |generation| QueueEntry { run: run.clone(), path: TaskPath::parse("a").unwrap(), generation };
         let add = |generation: u32| QueueOp::Add {
-            task_type: task_type.clone(),
+            queue: queue.clone(),
             entry: entry(generation),
             score: i64::from(generation) - 2,
         };
@@ -85,7 +86,7 @@ mod tests {
         let batch = Batch { lane: Nonce([1; 16]), sequence: 1, writes: vec![(partition, write)] };
         let mut tx = Tx::new(&map);
         commit::commit(&mut tx, &shape, Partition(0), &batch, Timestamp(5)).unwrap();
-        queue::take(&mut tx, &shape, &[(partition, task_type.clone(), 2)], Span(9), Timestamp(5)).unwrap();
+        queue::take(&mut tx, &shape, &[(partition, queue.clone(), 2)], Span(9), Timestamp(5)).unwrap();
         let writes = tx.into_writes();
         map.apply(writes).unwrap();
 

@@ -5,7 +5,8 @@ use super::keys::{self, Space, from_order_bytes};
 use super::memory::Map;
 use super::{Tx, damaged};
 use crate::model::commit::QueueEntry;
-use crate::model::ids::{Partition, RunId, TaskType};
+use crate::model::ids::{Partition, RunId};
+use crate::model::labels::QueueName;
 use crate::model::time::Timestamp;
 use crate::store::Result;
 use bytes::Bytes;
@@ -13,8 +14,8 @@ use bytes::Bytes;
 /// An entry of a queue, waiting or claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Of which type.
-    pub task_type: TaskType,
+    /// Of which queue.
+    pub queue: QueueName,
     /// What.
     pub entry: QueueEntry,
     /// Until when it is claimed; none while it waits.
@@ -57,15 +58,10 @@ impl<'m> Inspection<'m> {
     }
 
     /// Whether an entry waits, and whether it is claimed.
-    pub fn entry(
-        &self,
-        partition: Partition,
-        task_type: &TaskType,
-        entry: &QueueEntry,
-    ) -> Result<(bool, bool)> {
+    pub fn entry(&self, partition: Partition, queue: &QueueName, entry: &QueueEntry) -> Result<(bool, bool)> {
         let raw = entry.encode();
-        let ready = self.0.get(&keys::ready_of(partition, task_type, &raw))?.is_some();
-        let claimed = self.0.get(&keys::claim(partition, task_type, &raw))?.is_some();
+        let ready = self.0.get(&keys::ready_of(partition, queue, &raw))?.is_some();
+        let claimed = self.0.get(&keys::claim(partition, queue, &raw))?.is_some();
         Ok((ready, claimed))
     }
 
@@ -77,13 +73,13 @@ impl<'m> Inspection<'m> {
                 let rest = key.get(keys::HEAD..).unwrap_or_default();
                 let read = || {
                     let cut = rest.iter().position(|b| *b == 0)?;
-                    let task_type = TaskType::new(std::str::from_utf8(rest.get(..cut)?).ok()?).ok()?;
+                    let queue = std::str::from_utf8(rest.get(..cut)?).ok()?.parse().ok()?;
                     let entry = QueueEntry::decode(rest.get(cut + 1..)?)?;
                     let claimed_until = match space {
                         Space::Claim => Some(Timestamp(from_order_bytes(value.get(8..)?)?)),
                         _ => None,
                     };
-                    Some(Standing { task_type, entry, claimed_until })
+                    Some(Standing { queue, entry, claimed_until })
                 };
                 all.push(read().ok_or_else(|| damaged("an entry of a queue"))?);
             }

@@ -1,15 +1,15 @@
 //! Keys of the key-value family, in byte order the order the verbs read them in.
 //!
 //! ```text
-//! p = partition u16 BE   t = i64 with the sign bit flipped, BE   type, run, name = text   · = 00
+//! p = partition u16 BE   t = i64 with the sign bit flipped, BE   queue, run, name = text   · = 00
 //!
 //! R p run                record (prefix ‖ state)             P p run · field        payload
 //! I p t run              index by creation                   J p run                when the run was created: t
 //! W p t run              wake-ups in order                   V p run                when the wake-up is: t
 //! E p t run              retention in order                  F p run                until when it is kept: t
-//! Q p type · t entry     ready queue in order                T p type · entry       place of a ready entry: t
-//! N p type               how many are ready: u64             C p type · entry       claimed: place t ‖ expiry t
-//! X p t type · entry     claims by expiry
+//! Q p queue · t entry    ready queue in order                T p queue · entry      place of a ready entry: t
+//! N p queue              how many are ready: u64             C p queue · entry      claimed: place t ‖ expiry t
+//! X p t queue · entry    claims by expiry
 //! S p session            session                             K p                    clocks, see `tick.rs`
 //! L p lane               lane window, see `commit.rs`
 //! G p ms u64 seq u64     event stream                        H p                    stream bounds, see `stream.rs`
@@ -20,7 +20,8 @@
 //! Source: docs/adr/0003-store-layout.md.
 
 use super::{Order, Tx};
-use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Nonce, Partition, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::store::{Result, StreamPosition};
 
@@ -89,6 +90,10 @@ impl Key {
         self.0.extend_from_slice(bytes);
         self
     }
+    pub(crate) fn queue(self, queue: &QueueName) -> Self {
+        let key = self.raw(queue.task_type.as_str().as_bytes());
+        if queue.labels.is_empty() { key } else { key.raw(b";").raw(queue.labels.as_str().as_bytes()) }
+    }
     pub(crate) fn time(self, t: i64) -> Self {
         self.raw(&order_bytes(t))
     }
@@ -147,29 +152,29 @@ pub(crate) fn by_time(space: Space, p: Partition, t: i64, run: &RunId) -> Vec<u8
     Key::of(space, p).time(t).raw(run.as_str().as_bytes()).bytes()
 }
 
-/// Everything of a queue in one of the spaces keyed by type begins so.
-pub(crate) fn queue(space: Space, p: Partition, task_type: &TaskType) -> Vec<u8> {
-    Key::of(space, p).raw(task_type.as_str().as_bytes()).end().bytes()
+/// Everything of a queue in one of the spaces keyed by queue begins so.
+pub(crate) fn queue(space: Space, p: Partition, queue: &QueueName) -> Vec<u8> {
+    Key::of(space, p).queue(queue).end().bytes()
 }
 
-pub(crate) fn ready(p: Partition, task_type: &TaskType, score: i64, entry: &[u8]) -> Vec<u8> {
-    Key::of(Space::Ready, p).raw(task_type.as_str().as_bytes()).end().time(score).raw(entry).bytes()
+pub(crate) fn ready(p: Partition, queue: &QueueName, score: i64, entry: &[u8]) -> Vec<u8> {
+    Key::of(Space::Ready, p).queue(queue).end().time(score).raw(entry).bytes()
 }
 
-pub(crate) fn ready_of(p: Partition, task_type: &TaskType, entry: &[u8]) -> Vec<u8> {
-    Key::of(Space::ReadyOf, p).raw(task_type.as_str().as_bytes()).end().raw(entry).bytes()
+pub(crate) fn ready_of(p: Partition, queue: &QueueName, entry: &[u8]) -> Vec<u8> {
+    Key::of(Space::ReadyOf, p).queue(queue).end().raw(entry).bytes()
 }
 
-pub(crate) fn depth(p: Partition, task_type: &TaskType) -> Vec<u8> {
-    Key::of(Space::Depth, p).raw(task_type.as_str().as_bytes()).bytes()
+pub(crate) fn depth(p: Partition, queue: &QueueName) -> Vec<u8> {
+    Key::of(Space::Depth, p).queue(queue).bytes()
 }
 
-pub(crate) fn claim(p: Partition, task_type: &TaskType, entry: &[u8]) -> Vec<u8> {
-    Key::of(Space::Claim, p).raw(task_type.as_str().as_bytes()).end().raw(entry).bytes()
+pub(crate) fn claim(p: Partition, queue: &QueueName, entry: &[u8]) -> Vec<u8> {
+    Key::of(Space::Claim, p).queue(queue).end().raw(entry).bytes()
 }
 
-pub(crate) fn claim_expiry(p: Partition, expiry: i64, task_type: &TaskType, entry: &[u8]) -> Vec<u8> {
-    let key = Key::of(Space::ClaimExpiry, p).time(expiry).raw(task_type.as_str().as_bytes());
+pub(crate) fn claim_expiry(p: Partition, expiry: i64, queue: &QueueName, entry: &[u8]) -> Vec<u8> {
+    let key = Key::of(Space::ClaimExpiry, p).time(expiry).queue(queue);
     key.end().raw(entry).bytes()
 }
 

@@ -7,7 +7,8 @@ use super::inspect::Inspection;
 use super::{
     Effects, Kv, Order, Pair, Shape, Tx, Writes, commit, queue, read, session, stream, tick, workflow,
 };
-use crate::model::ids::{Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{Clock, Span, Timestamp};
 use crate::store::{
@@ -260,7 +261,7 @@ impl Store for MemoryStore {
         self.write(Verb::Commit, |tx, shape, now| commit::commit(tx, shape, HOME, batch, now)).await
     }
 
-    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
         let body = |tx: &mut Tx<'_>, shape: &Shape, now| {
             Ok((queue::take(tx, shape, wanted, claim, now)?, Effects::default()))
         };

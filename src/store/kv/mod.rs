@@ -31,7 +31,8 @@ pub mod tick;
 pub mod tx;
 pub mod workflow;
 
-use crate::model::ids::{Partition, Prefix, TaskType};
+use crate::model::ids::{Partition, Prefix};
+use crate::model::labels::QueueName;
 use crate::store::{Hint, Layout, Result, StoreError};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ pub(crate) fn prefix_of(record: Option<&[u8]>) -> Result<Option<Prefix>> {
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Queues that went from empty to non-empty.
-    pub filled: Vec<(Partition, TaskType)>,
+    pub filled: Vec<(Partition, QueueName)>,
     /// Whether an event stream has grown.
     pub events: bool,
 }
@@ -107,7 +108,7 @@ pub struct Effects {
 impl Effects {
     /// The hints these effects are worth.
     pub fn hints(self) -> impl Iterator<Item = Hint> {
-        self.filled.into_iter().map(|(partition, task_type)| Hint::Queue(partition, task_type))
+        self.filled.into_iter().map(|(partition, queue)| Hint::Queue(partition, queue))
     }
 }
 

@@ -4,7 +4,8 @@ use super::keys;
 use super::reply;
 use super::scripts::{Call, Script};
 use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
-use crate::model::ids::{Partition, TaskType};
+use crate::model::ids::Partition;
+use crate::model::labels::QueueName;
 use crate::store::{Batch, Committed, LANE_IDLE, QueueHead, Result, StoreError, Verdict, order_value};
 use redis::Value;
 use std::collections::BTreeMap;
@@ -29,7 +30,7 @@ pub(super) struct Encoded {
     pub(super) call: Call,
     /// Which decision of the batch stands where in the call.
     order: Vec<usize>,
-    queues: Vec<(Partition, TaskType)>,
+    queues: Vec<(Partition, QueueName)>,
 }
 
 /// Queue operations on one queue; `i` as in the script.
@@ -60,7 +61,7 @@ struct Groups<'a> {
     deletes: Vec<usize>,
     /// First and last decision of each partition with event notes.
     streams: Vec<(Partition, usize, usize)>,
-    queues: BTreeMap<(Partition, &'a TaskType), QueueOps>,
+    queues: BTreeMap<(Partition, &'a QueueName), QueueOps>,
     times: BTreeMap<(Times, Partition), TimeOps>,
     payloads: Vec<usize>,
 }
@@ -113,12 +114,12 @@ impl<'a> Groups<'a> {
 
     fn queue_op(&mut self, i: usize, partition: Partition, op: &'a QueueOp) {
         match op {
-            QueueOp::Add { task_type, entry, score } => {
-                let ops = self.queues.entry((partition, task_type)).or_default();
+            QueueOp::Add { queue, entry, score } => {
+                let ops = self.queues.entry((partition, queue)).or_default();
                 ops.adds.push((i, order_value(*score), entry.encode()));
             }
-            QueueOp::Remove { task_type, entry } => {
-                let ops = self.queues.entry((partition, task_type)).or_default();
+            QueueOp::Remove { queue, entry } => {
+                let ops = self.queues.entry((partition, queue)).or_default();
                 let entry = entry.encode();
                 // The script removes first and then adds; what one decision adds and then removes is not added.
                 ops.adds.retain(|(j, _, added)| *j != i || *added != entry);
@@ -198,8 +199,8 @@ fn write_keys(
     for (partition, _, _) in &groups.streams {
         call.arg(keys::events(*partition)).arg(keys::trimmed(*partition));
     }
-    for (partition, task_type) in groups.queues.keys() {
-        call.arg(keys::ready(*partition, task_type)).arg(keys::types(*partition));
+    for (partition, queue) in groups.queues.keys() {
+        call.arg(keys::ready(*partition, queue)).arg(keys::types(*partition));
         call.arg(keys::claimed(*partition)).arg(keys::places(*partition));
     }
     for (which, partition) in groups.times.keys() {
@@ -245,8 +246,8 @@ fn write_groups(call: &mut Call, decisions: &[(Partition, &RunWrite)], groups: &
     for (_, from, to) in &groups.streams {
         call.arg(*from).arg(*to);
     }
-    for ((partition, task_type), ops) in &groups.queues {
-        call.arg(task_type.as_str()).arg(partition.0).arg(ops.adds.len()).arg(ops.removes.len());
+    for ((partition, queue), ops) in &groups.queues {
+        call.arg(&*queue.to_text()).arg(partition.0).arg(ops.adds.len()).arg(ops.removes.len());
         for (i, score, entry) in &ops.adds {
             call.arg(*i).arg(*score).arg(&entry[..]);
         }
@@ -289,11 +290,11 @@ impl Encoded {
             }
         }
         let mut heads = Vec::with_capacity(self.queues.len());
-        for (partition, task_type) in self.queues {
+        for (partition, queue) in self.queues {
             let (Some(score), Some(depth)) = (items.next(), items.next()) else { break };
             let depth = reply::number(&depth, WHAT)?.max(0).unsigned_abs();
             let score = if depth == 0 { None } else { Some(reply::number(&score, WHAT)?) };
-            heads.push(QueueHead { partition, task_type, score, depth });
+            heads.push(QueueHead { partition, queue, score, depth });
         }
         Ok(Committed { verdicts, heads })
     }

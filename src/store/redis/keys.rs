@@ -12,22 +12,25 @@
 //! db:{P}:index           zset     run by creation, µs
 //! db:{P}:wake            zset     run by wake-up, µs
 //! db:{P}:keep            zset     finished run by the time it goes, µs
-//! db:{P}:q:TYPE          zset     ready entry by place
-//! db:{P}:types           set      types whose ready zset is not empty
-//! db:{P}:claimed         zset     TYPE 00 entry by expiry, µs
-//! db:{P}:places          hash     TYPE 00 entry → its place in the ready zset
+//! db:{P}:q:QUEUE         zset     ready entry by place
+//! db:{P}:types           set      queues whose ready zset is not empty
+//! db:{P}:claimed         zset     QUEUE 00 entry by expiry, µs
+//! db:{P}:places          hash     QUEUE 00 entry → its place in the ready zset
 //! db:{P}:clock           hash     lease µs, wall µs of the last tick
 //! db:{P}:s:SESSION       hash     epoch, label, owner, deadline; expires
 //! db:{P}:l:LANE          hash     window of a lane, see lua/commit.lua; expires
 //! db:{P}:events          stream   field n: notes of one batch
 //! db:{P}:trimmed         string   position of the last entry trimmed
 //!
-//! channel  db:hints:EPOCH         "P TYPE": that queue went from empty to non-empty
+//! channel  db:hints:EPOCH         "P QUEUE": that queue went from empty to non-empty
 //! ```
+//!
+//! QUEUE is a task type, or `TYPE;key=value;…` with the labels its tasks ask for, by key.
 //!
 //! `{P}` is the hash tag, so all of a partition is in one slot. To add a key: here, in the ADR and in migrations.
 
-use crate::model::ids::{Nonce, Partition, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Nonce, Partition, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use std::fmt::Write as _;
 
 /// The meta record.
@@ -71,11 +74,11 @@ pub(super) fn retention(partition: Partition) -> String {
     of(partition, "keep")
 }
 
-pub(super) fn ready(partition: Partition, task_type: &TaskType) -> String {
-    format!("db:{{{}}}:q:{task_type}", partition.0)
+pub(super) fn ready(partition: Partition, queue: &QueueName) -> String {
+    format!("db:{{{}}}:q:{queue}", partition.0)
 }
 
-/// What [`ready`] begins with; the type follows.
+/// What [`ready`] begins with; the queue follows.
 pub(super) fn ready_prefix(partition: Partition) -> String {
     of(partition, "q:")
 }
@@ -133,8 +136,9 @@ mod tests {
         let (p, run) = (Partition(3), RunId::new("order-1").unwrap());
         assert_eq!(record(p, &run), "db:{3}:r:order-1");
         assert_eq!(payloads(p, &run), "db:{3}:p:order-1");
-        let charge = TaskType::new("charge").unwrap();
-        assert_eq!(ready(p, &charge), format!("{}charge", ready_prefix(p)));
+        for queue in ["charge", "charge;gpu=true;region=eu"] {
+            assert_eq!(ready(p, &queue.parse().unwrap()), format!("{}{queue}", ready_prefix(p)));
+        }
         assert_eq!(lane(p, Nonce([10; 16])), format!("db:{{3}}:l:{}", "0a".repeat(16)));
         assert_eq!(events_partition(events(Partition(12)).as_bytes()), Some(Partition(12)));
         assert_eq!(events_partition(wake(p).as_bytes()), None);

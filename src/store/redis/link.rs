@@ -364,8 +364,8 @@ async fn listen(shared: Arc<Shared>) {
 }
 
 fn read_hint(message: &[u8]) -> Option<Hint> {
-    let (partition, task_type) = std::str::from_utf8(message).ok()?.split_once(' ')?;
-    Some(Hint::Queue(crate::model::ids::Partition(partition.parse().ok()?), task_type.parse().ok()?))
+    let (partition, queue) = std::str::from_utf8(message).ok()?.split_once(' ')?;
+    Some(Hint::Queue(crate::model::ids::Partition(partition.parse().ok()?), queue.parse().ok()?))
 }
 
 #[cfg(test)]

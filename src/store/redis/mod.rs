@@ -23,7 +23,8 @@ mod reply;
 mod scripts;
 
 use crate::model::commit::QueueEntry;
-use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskType, WorkflowName};
+use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
@@ -113,7 +114,7 @@ impl RedisStore {
             reply::array(value, WHAT)?.into_iter().map(|run| reply::parsed(run, WHAT)).collect()
         };
         let mut heads = read_heads(partition, reply::array(heads, WHAT)?)?;
-        heads.sort_by(|a, b| a.task_type.cmp(&b.task_type));
+        heads.sort_by(|a, b| a.queue.cmp(&b.queue));
         Ok(Ticked {
             now: Timestamp(reply::number(&now, WHAT)?),
             lease_now: LeaseTime(reply::number(&lease_now, WHAT)?),
@@ -148,13 +149,13 @@ fn read_heads(partition: Partition, items: Vec<Value>) -> Result<Vec<QueueHead>>
     const WHAT: &str = "queue heads";
     let mut heads = Vec::with_capacity(items.len() / 3);
     let mut items = items.into_iter();
-    while let Some(task_type) = items.next() {
+    while let Some(queue) = items.next() {
         let (Some(score), Some(depth)) = (items.next(), items.next()) else {
             return Err(reply::unexpected(WHAT));
         };
         heads.push(QueueHead {
             partition,
-            task_type: reply::parsed(task_type, WHAT)?,
+            queue: reply::parsed(queue, WHAT)?,
             score: Some(reply::number(&score, WHAT)?),
             depth: reply::number(&depth, WHAT)?.max(0).unsigned_abs(),
         });
@@ -242,30 +243,30 @@ impl Store for RedisStore {
         encoded.decode(reply)
     }
 
-    async fn take(&self, wanted: &[(Partition, TaskType, u32)], claim: Span) -> Result<Vec<Taken>> {
+    async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
         const WHAT: &str = "entries taken";
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
         let mut call = Call::new(Script::Take, 4 * wanted.len());
-        for (partition, task_type, _) in wanted {
+        for (partition, queue, _) in wanted {
             self.holds(*partition)?;
-            call.arg(keys::ready(*partition, task_type)).arg(keys::types(*partition));
+            call.arg(keys::ready(*partition, queue)).arg(keys::types(*partition));
             call.arg(keys::claimed(*partition)).arg(keys::places(*partition));
         }
         call.arg(order_value(claim.0));
-        for (_, task_type, max) in wanted {
-            call.arg(task_type.as_str()).arg(*max);
+        for (_, queue, max) in wanted {
+            call.arg(&*queue.to_text()).arg(*max);
         }
         let queues = reply::array(self.link.call(&call).await?, WHAT)?;
         let mut taken = Vec::new();
-        for ((partition, task_type, _), entries) in wanted.iter().zip(queues) {
+        for ((partition, queue, _), entries) in wanted.iter().zip(queues) {
             let mut entries = reply::array(entries, WHAT)?.into_iter();
             while let (Some(entry), Some(score)) = (entries.next(), entries.next()) {
                 let entry = reply::bytes(entry, WHAT)?.unwrap_or_default();
                 taken.push(Taken {
                     partition: *partition,
-                    task_type: task_type.clone(),
+                    queue: queue.clone(),
                     entry: QueueEntry::decode(&entry).ok_or_else(|| reply::unexpected(WHAT))?,
                     score: reply::number(&score, WHAT)?,
                 });
@@ -282,12 +283,12 @@ impl Store for RedisStore {
         for (taken, _) in stale {
             let partition = taken.partition;
             self.holds(partition)?;
-            call.arg(keys::record(partition, &taken.entry.run)).arg(keys::ready(partition, &taken.task_type));
+            call.arg(keys::record(partition, &taken.entry.run)).arg(keys::ready(partition, &taken.queue));
             call.arg(keys::types(partition)).arg(keys::claimed(partition)).arg(keys::places(partition));
         }
         call.arg(&self.channel);
         for (taken, judged_by) in stale {
-            call.arg(taken.partition.0).arg(taken.task_type.as_str()).arg(taken.entry.encode());
+            call.arg(taken.partition.0).arg(&*taken.queue.to_text()).arg(taken.entry.encode());
             match judged_by {
                 Some(prefix) => call.arg(&prefix.0[..]),
                 None => call.arg(""),

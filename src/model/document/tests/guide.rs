@@ -44,7 +44,7 @@ fn the_examples_of_the_guide_are_those_of_the_repository() {
             count += 1;
         }
     }
-    assert_eq!(count, 7);
+    assert_eq!(count, 6);
 }
 
 #[test]

@@ -204,12 +204,52 @@ fn finish_may_have_an_output() {
 
 #[test]
 fn what_comes_later_is_refused_with_a_word() {
-    for key in ["labels", "concurrency", "rate"] {
-        let found = task_faults(&format!("type: a\n{key}: {{}}"));
-        assert_eq!(found, [format!("tasks.t.{key}:5: '{key}' is not supported yet")]);
-    }
     has(
         &task_faults("type: a\n<<: {}"),
         "tasks.t[\"<<\"]:5: unknown key \"<<\"; merge keys are not part of YAML 1.2",
+    );
+}
+
+#[test]
+fn labels_are_text_by_text_and_all_faults_are_told() {
+    let read = |lines: &str| {
+        let document = yaml(&format!("name: w\ntasks:\n  t:\n{}\n", indented(lines)));
+        assert_eq!(json(canonical(&document)).canonical, document.canonical);
+        document
+    };
+    let document = read(
+        "type: a\nlabels: { region: eu, gpu: \"true\" }\ncompensate: { type: u, labels: { disk: ssd-1.2 } }",
+    );
+    assert_eq!(document.plan.tasks[0].labels.as_str(), "gpu=true;region=eu");
+    assert_eq!(document.plan.tasks[1].labels.as_str(), "disk=ssd-1.2");
+    let same = read(
+        "type: a\nlabels: { gpu: 'true', region: eu }\ncompensate: { labels: { disk: ssd-1.2 }, type: u }",
+    );
+    assert_eq!(document.canonical, same.canonical);
+    assert_eq!(read("type: a\nlabels: {}").canonical, read("type: a").canonical);
+    for (lines, wanted) in [
+        ("labels: ~", "tasks.t.labels:5: must be a map of text to text, such as { region: eu }"),
+        ("labels: [gpu]", "tasks.t.labels:5: must be a map of text to text"),
+        ("labels: { gpu: true }", "tasks.t.labels.gpu:5: must be text, but is a boolean; put it in quotes"),
+        ("labels: { gpu: 8 }", "tasks.t.labels.gpu:5: must be text, but is a number; put it in quotes"),
+        ("labels: { gpu: '${{ input.g }}' }", "tasks.t.labels.gpu:5: an expression may not stand here"),
+        (
+            "labels: { gpu: a b }",
+            "tasks.t.labels.gpu:5: the value of a label \"a b\" is not valid: 1 to 64 letters, digits",
+        ),
+        ("labels: { 'g u': a }", "tasks.t.labels[\"g u\"]:5: the key of a label \"g u\" is not valid"),
+        (
+            "labels: { a: x, b: x, c: x, d: x, e: x, f: x, g: x, h: x, i: x }",
+            "tasks.t.labels:5: there are 9 labels; the limit is 8",
+        ),
+    ] {
+        let found = task_faults(&format!("type: a\n{lines}"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        has(&found, wanted);
+    }
+    assert_eq!(task_faults("type: a\nlabels:\n  gpu: true\n  'x y': ''\n  region: eu").len(), 3);
+    has(
+        &task_faults("set: 1\nlabels: { a: b }"),
+        "tasks.t.labels:5: 'labels' does not go with 'set'; it goes with type",
     );
 }

@@ -1,5 +1,4 @@
-//! Documents, good and bad, one file for each group of constructs. All but `switch` read what the engine does not
-//! run yet, too.
+//! Documents, good and bad, one file for each group of constructs.
 
 #![allow(clippy::format_collect, reason = "documents of many lines read best like this")]
 
@@ -8,15 +7,14 @@ mod groups;
 mod guide;
 mod items;
 mod kinds;
+mod limited;
 mod limits;
 mod names;
 mod plain;
 pub(crate) mod random;
 mod schema;
-mod switch;
 mod text;
 
-use super::parse_any as parse;
 use super::*;
 use crate::model::expr::Root;
 use crate::model::plan::{RetryPolicy, TaskKind, Timeouts, When};

@@ -218,14 +218,14 @@ fn the_words_of_a_place_are_checked_to_the_end() {
             "FIN",
             "run.stauts",
             Some(
-                "run has no 'stauts' (did you mean 'status'?); it has id, workflow, version, try, created_at, tags, priority, status, error",
+                "run has no 'stauts' (did you mean 'status'?); it has id, workflow, version, try, created_at, tags, priority, schedule, status, error",
             ),
         ),
         (
             "OUT",
             "run.idd",
             Some(
-                "run has no 'idd' (did you mean 'id'?); it has id, workflow, version, try, created_at, tags, priority",
+                "run has no 'idd' (did you mean 'id'?); it has id, workflow, version, try, created_at, tags, priority, schedule",
             ),
         ),
         ("OUT", "itme", Some("there is no 'itme'; an expression here sees input, tasks and run")),

@@ -198,7 +198,7 @@ tasks:
         "tasks.t.on_error:19: \"ignore\" is not one of fail, continue",
         "tasks.t.priority:20: must be a whole number from -100 to 100, but is 1.5",
         "tasks.t.description:21: must be text, but is a list",
-        "tasks.t.rate:22: 'rate' is not supported yet",
+        "tasks.t.rate:22: must be a map with key, limit, per, but is a number",
         "tasks.t.retries:23: unknown key \"retries\"",
     ] {
         has(&found, wanted);

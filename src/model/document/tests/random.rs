@@ -93,7 +93,11 @@ fn one(task: &Sketch, id: &str, before: &[String], around: Around, next: &mut u3
             with(has(5), "\"if\":\"${{ input.go }}\",\"when\":\"always\",\"on_error\":\"continue\""),
             with(has(6) && (worker || task.kind < 5 || group), "\"timeout\":\"90s\""),
             with(worker && has(7), "\"retry\":{\"factor\":2.0,\"max_attempts\":4},\"priority\":5"),
+            with(task.kind == 0 && has(22), "\"labels\":{\"region\":\"eu\",\"gpu\":\"true\"}"),
             with(group && has(7), "\"fail_fast\":true"),
+            ((worker || group) && has(22))
+                .then(|| format!("\"concurrency\":{{\"limit\":2,\"key\":\"k-{id}\"}}")),
+            with(worker && has(23), "\"rate\":{\"per\":\"60s\",\"key\":\"${{ input.t }}\",\"limit\":5}"),
             (worker && has(20)).then(|| format!("\"input\":{value}")),
             (group && has(20)).then(|| format!("\"output\":{value}")),
             ((worker || group) && has(21) && !around.finally).then(|| {

@@ -354,6 +354,7 @@ impl Lane {
         match letter.reply {
             Reply::None => {}
             Reply::Once(tx) => drop(tx.send(Err(error.clone()))),
+            Reply::Brief(tx) => drop(tx.send(Err(error.clone()))),
             Reply::Result { session, token } => self.inner.dispatcher.lock().settle(session, &token),
         }
     }

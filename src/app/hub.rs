@@ -264,10 +264,6 @@ pub(crate) async fn subscribe(inner: &Arc<Inner>, kinds: Kinds) -> Subscription 
         hub.live.subscribe()
     };
     let subscription = Subscription { inner: Arc::clone(inner), kinds, live };
-    let receiver = {
-        let _gate = hub.gate.lock();
-        hub.live.subscribe()
-    };
     hub.wanted.notify_one();
     let mut reading = hub.reading.subscribe();
     // Err only if the hub is gone, and with it the server.

@@ -198,10 +198,9 @@ async fn page<'a>(
     from: usize,
     limit: usize,
     also: &[&'a Payload],
-) -> Result<(&'a [TaskState], AtHand), AppError> {
-    let end = from.saturating_add(limit).min(state.tasks.len());
-    let tasks = state.tasks.get(from..end).unwrap_or_default();
-    let of_tasks = tasks.iter().flat_map(|t| {
+) -> Result<(impl ExactSizeIterator<Item = &'a TaskState> + use<'a>, AtHand), AppError> {
+    let tasks = state.tasks.iter_from(from).take(limit);
+    let of_tasks = tasks.clone().flat_map(|t| {
         let output = match &t.phase {
             TaskPhase::Completed { output } => Some(output),
             _ => None,
@@ -213,11 +212,11 @@ async fn page<'a>(
     Ok((tasks, at_hand))
 }
 
-fn task_views(
+fn task_views<'t>(
     state: &RunState,
     plan: &Plan,
     from: usize,
-    tasks: &[TaskState],
+    tasks: impl ExactSizeIterator<Item = &'t TaskState>,
     budget: &mut Budget<'_>,
 ) -> Page<TaskView> {
     let (mut items, mut next, mut around) = (Vec::with_capacity(tasks.len()), from, 0);
@@ -398,15 +397,14 @@ pub(crate) async fn run_events(
 ) -> Result<Option<RunPage>, AppError> {
     let Some(state) = super::runs::read(inner, run).await? else { return Ok(None) };
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let entries = state.log.get(next as usize..).unwrap_or_default();
-    let page = &entries[..entries.len().min(max)];
-    let wanted = fields_of(page.iter().filter_map(|e| event_output(&state, e)));
+    let page = || state.log.iter_from(next as usize).take(max);
+    let wanted = fields_of(page().filter_map(|e| event_output(&state, e)));
     let at_hand = fetch(inner, inner.partition_of(run), run, wanted).await?;
-    let events: Vec<_> = page.iter().map(|e| event(&state, &plan, e, &at_hand)).collect();
+    let events: Vec<_> = page().map(|e| event(&state, &plan, e, &at_hand)).collect();
     Ok(Some(RunPage {
         tag: run_tag(run, state.created_at.0),
         count: events.len(),
-        more: entries.len() - page.len(),
+        more: state.log.iter_from(next as usize).len() - events.len(),
         events,
         ended: state.status.is_terminal(),
     }))
@@ -423,14 +421,14 @@ pub(crate) fn fresh<'a>(
 ) -> Option<Vec<Option<EventView>>> {
     let told = told_of(state, note);
     let wanted = |e: &&LogEntry| kinds & e.kind.bit() != 0;
-    let fields = fields_of(told.iter().filter(wanted).filter_map(|e| event_output(state, e)));
+    let fields = fields_of(told.clone().filter(wanted).filter_map(|e| event_output(state, e)));
     let mut values = AtHand::new();
     for field in fields {
         let value = at_hand(&field).filter(|v| v.len() <= FRESH_VALUE)?.clone();
         values.insert(field, value);
     }
     let render = |e| Some(e).filter(wanted).map(|e| event(state, plan, e, &values));
-    (told.len() == note.kinds.len()).then(|| told.iter().map(render).collect())
+    (told.len() == note.kinds.len()).then(|| told.map(render).collect())
 }
 
 /// Entries of the event streams, events of `kinds` rendered. Runs that several entries speak of are read once.
@@ -482,9 +480,9 @@ async fn tell(
         }
         match runs.get(&note.run) {
             Some((state, plan, at_hand))
-                if told_of(state, note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
+                if told_of(state, note).map(|e| e.kind).eq(note.kinds.iter().copied()) =>
             {
-                events.extend(told_of(state, note).iter().map(|e| Some(event(state, plan, e, at_hand))));
+                events.extend(told_of(state, note).map(|e| Some(event(state, plan, e, at_hand))));
             }
             // Deleted meanwhile, or begun anew under the same id.
             _ => {
@@ -552,9 +550,11 @@ impl Told {
     }
 }
 
-fn told_of<'a>(state: &'a RunState, note: &EventNote) -> &'a [LogEntry] {
-    let first = note.first as usize;
-    state.log.get(first..first + note.kinds.len()).unwrap_or_default()
+fn told_of<'a>(
+    state: &'a RunState,
+    note: &EventNote,
+) -> impl ExactSizeIterator<Item = &'a LogEntry> + Clone + use<'a> {
+    state.log.iter_from(note.first as usize).take(note.kinds.len())
 }
 
 fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {

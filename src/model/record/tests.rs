@@ -3,6 +3,7 @@ use super::super::home::{Bucket, Semaphore};
 use super::super::ids::TaskPath;
 use super::super::outbox::{Message, Origin, Parent};
 use super::super::run::{BlockKind, EndStage, Ending, Entry, Errand, Order, Permit, Signal, Undo, Waiting};
+use super::super::shared::SharedList;
 use super::*;
 use proptest::prelude::*;
 
@@ -123,7 +124,8 @@ fn everything() -> RunState {
             TaskState { phase: TaskPhase::Skipped { counts_as_failed: true }, ..first.clone() },
             TaskState { phase: TaskPhase::Cancelled, ..ran.clone() },
             TaskState { phase: TaskPhase::TimedOut { failure: 2 }, ..ran },
-        ],
+        ]
+        .into(),
         blocks: Vec::new(),
         undo: Vec::new(),
         ending: None,
@@ -152,7 +154,8 @@ fn everything() -> RunState {
             entry(K::RunFailed, 999, None, 0, 0, None, Some(1)),
             entry(K::RunCancelled, 999, None, 0, 0, None, None),
             entry(K::RunTimedOut, 998, Some(3), 9, 9, None, None),
-        ],
+        ]
+        .into(),
         pages: Pages::default(),
     }
 }
@@ -201,14 +204,14 @@ fn related() -> RunState {
         ..TaskState::pending(0)
     };
     RunState {
-        tasks: vec![child],
+        tasks: vec![child].into(),
         origin: Some(Origin::Parent(parent)),
         outbox,
         blocks: Vec::new(),
         workers: Vec::new(),
         failures: Vec::new(),
         error: None,
-        log: Vec::new(),
+        log: SharedList::default(),
         ..everything()
     }
 }
@@ -246,8 +249,9 @@ fn nested() -> RunState {
                 previous: stored("o8"),
                 undoing: None,
             }),
-        ],
-        log: Vec::new(),
+        ]
+        .into(),
+        log: SharedList::default(),
         failures: Vec::new(),
         workers: Vec::new(),
         open_tasks: 5,
@@ -319,13 +323,14 @@ fn limited() -> RunState {
             },
             rate(9, None),
             rate(5, Some(at(9_000_000))),
-        ],
+        ]
+        .into(),
         outbox,
         blocks: Vec::new(),
         workers: Vec::new(),
         failures: Vec::new(),
         error: None,
-        log: Vec::new(),
+        log: SharedList::default(),
         ..everything()
     }
 }
@@ -638,7 +643,7 @@ fn states() -> impl Strategy<Value = RunState> {
             armed,
             generation,
             open_tasks,
-            tasks,
+            tasks: tasks.into(),
             blocks: Vec::new(),
             undo,
             ending,
@@ -648,7 +653,7 @@ fn states() -> impl Strategy<Value = RunState> {
             outbox,
             workers,
             failures,
-            log,
+            log: log.into(),
             pages: Pages::default(),
         };
         add_blocks(&mut state, blocks);

@@ -6,6 +6,7 @@ use super::pools::{Pool, Ring, Rings, fits};
 use crate::model::ids::{SessionId, TaskType};
 use crate::model::labels::{Labels, QueueName};
 use crate::model::time::Span;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +72,7 @@ struct Session {
     credits: BTreeMap<TaskType, Credit>,
     /// Over all types; claims over HTTP have it, sessions do not.
     total: Option<u32>,
-    flights: IndexMap<String, Flight>,
+    flights: IndexMap<String, Flight, RandomState>,
     /// In order of assignment; entries of what is gone or kept fall out when looked at.
     unkept: VecDeque<(Instant, String)>,
     draining: bool,
@@ -192,7 +193,7 @@ impl Dispatcher {
                 outbox: Arc::clone(&outbox),
                 credits: BTreeMap::new(),
                 total,
-                flights: IndexMap::new(),
+                flights: IndexMap::default(),
                 unkept: VecDeque::new(),
                 draining: false,
                 leaving: false,

@@ -238,7 +238,7 @@ impl Lane {
     }
 
     fn requeue(&mut self, run: &crate::model::ids::RunId, letters: Vec<Envelope>) {
-        self.waiting += letters.len();
+        self.count(&letters);
         if let Some(slot) = self.slots.get(run) {
             slot.put_back(letters);
         }

@@ -23,6 +23,13 @@ pub(crate) struct Envelope {
     pub(crate) reply: Reply,
 }
 
+impl Envelope {
+    /// Whether it asks for a new run.
+    pub(crate) fn is_start(&self) -> bool {
+        matches!(self.ask, Ask::Command(Command::Start(_)))
+    }
+}
+
 /// What is asked.
 #[derive(Debug)]
 pub(crate) enum Ask {

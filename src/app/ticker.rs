@@ -140,7 +140,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
                 if let Some(next) = next {
                     let wait = next.since(inner.clock.now()).to_std() + Duration::from_millis(1);
                     let at = Instant::now() + wait.min(SOON) + quarter * share / 1_024;
-                    seldom = seldom.min(at.max(often));
+                    seldom = seldom.min(at);
                 }
             }
             tokio::time::sleep_until(begun + GAP).await;
@@ -236,4 +236,60 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
         }
     };
     let _stopped = stopping.run_until_cancelled(listen).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFTEN: Duration = Duration::from_millis(200);
+    const SELDOM_HERE: Duration = Duration::from_millis(600);
+
+    fn beat() -> Beat {
+        let now = Instant::now();
+        Beat { often: now + OFTEN, seldom: now + SELDOM_HERE }
+    }
+
+    async fn waited(alarm: &Alarm, beat: Beat) -> Duration {
+        let begun = Instant::now();
+        alarm.due(beat).await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_are_seldom_until_something_goes_on() {
+        let alarm = Alarm::default();
+        assert_eq!(waited(&alarm, beat()).await, SELDOM_HERE);
+        alarm.stir();
+        assert_eq!(waited(&alarm, beat()).await, OFTEN);
+        alarm.stirred.store(false, Ordering::Release);
+        let stir = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            alarm.stir();
+            alarm.stir();
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), stir).0, OFTEN);
+        alarm.stirred.store(false, Ordering::Release);
+        let stir = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            alarm.stir();
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), stir).0, Duration::from_millis(300));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_rings_before_either_beat() {
+        let alarm = Alarm::default();
+        let clock = StoreClock::new(1, Timestamp::from_millis(5_000), Instant::now());
+        let ring = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            alarm.no_later(Timestamp::from_millis(9_000), &clock);
+            alarm.no_later(Timestamp::from_millis(5_120), &clock);
+            alarm.no_later(Timestamp::from_millis(5_300), &clock);
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), ring).0, Duration::from_millis(121));
+        assert_eq!(waited(&alarm, beat()).await, SELDOM_HERE, "it rings once");
+        alarm.now();
+        assert_eq!(waited(&alarm, beat()).await, Duration::ZERO);
+    }
 }

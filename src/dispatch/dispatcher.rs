@@ -403,11 +403,12 @@ impl Dispatcher {
     pub fn long_flights(&self, now: Instant, age: Span) -> Vec<(SessionKey, String)> {
         let age = age.to_std();
         let busy = self.rounds.busy.iter().filter_map(|k| Some((k, self.sessions.get(k)?)));
-        busy.filter(|(_, s)| !s.detached).flat_map(|(k, s)| {
-            let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
-            long.map(|(token, _)| (*k, token.clone()))
-        })
-        .collect()
+        busy.filter(|(_, s)| !s.detached)
+            .flat_map(|(k, s)| {
+                let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
+                long.map(|(token, _)| (*k, token.clone()))
+            })
+            .collect()
     }
 
     /// Looks at what is unacknowledged; `window` is the ack time. Call a few times per window.

@@ -42,12 +42,7 @@ impl Rounds {
 
     /// Those whose turn to be pinged has come, each of which `first` may say that it is its first. Their turns are
     /// dealt out over the interval by their keys, lest a thousand that came together be pinged together for ever.
-    pub(super) fn pinged(
-        &mut self,
-        now: Instant,
-        every: Duration,
-        mut ping: impl FnMut(SessionKey) -> Turn,
-    ) {
+    pub(super) fn pinged(&mut self, now: Instant, every: Duration, mut ping: impl FnMut(SessionKey) -> Turn) {
         while let Some((last, key)) = self.pings.first().copied()
             && now.duration_since(last) >= every
         {

@@ -3,21 +3,25 @@
 //! The bounds are on counts, so that a slow machine changes nothing. For figures, with more workers and the CPU time of
 //! the server: `IDLE_WORKERS=1000 cargo test --locked --test servers idle -- --nocapture --test-threads 1`
 
-use super::redis::{Options, RedisServer};
+use super::Pair;
+use super::redis::RedisServer;
 use super::support::client::{Worker, soon};
-use super::support::server::{Server, free_address};
+use super::support::server::Server;
 use downbeat::proto::v1;
 use downbeat::proto::v1::server_message::Message as FromServer;
 use downbeat::proto::v1::worker_message::Message as ToServer;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long commands are counted.
-const COUNTED: Duration = Duration::from_secs(10);
+/// Commands are counted while a worker is pinged so often.
+const PINGS: usize = 2;
 
-/// Calls of each command so far, as Redis counts them.
+/// What is asked of Redis by two servers together at the most, in commands a second. They need about sixty, and for
+/// a while after their start twice as many.
+const MOST: f64 = 150.0;
+
+/// Calls of each command so far, as Redis counts them: those inside scripts too.
 fn counts(redis: &RedisServer) -> BTreeMap<String, u64> {
     let calls = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -26,12 +30,22 @@ fn counts(redis: &RedisServer) -> BTreeMap<String, u64> {
     redis.info("commandstats").lines().filter_map(calls).collect()
 }
 
-/// Commands a second, without those that count.
-async fn rate(what: &str, redis: &RedisServer, server: &Server) -> f64 {
+/// Answers pings until `count` of them have come.
+async fn pings(worker: &mut Worker, count: usize) {
+    for _ in 0..count {
+        match soon(worker.messages.message()).await.unwrap().unwrap().message {
+            Some(FromServer::Ping(_)) => worker.say(ToServer::Pong(v1::Pong {})),
+            other => panic!("an idle worker is told {other:?}"),
+        }
+    }
+}
+
+/// Commands a second while `worker` is pinged a few times, without those that count.
+async fn rate(what: &str, redis: &RedisServer, server: &Server, worker: &mut Worker) -> f64 {
     let (before, cpu, began) = (counts(redis), server.cpu(), Instant::now());
-    tokio::time::sleep(COUNTED).await;
+    pings(worker, PINGS).await;
     let (after, seconds) = (counts(redis), began.elapsed().as_secs_f64());
-    let busy = (server.cpu() - cpu).as_secs_f64() / seconds;
+    let busy = (server.cpu() - cpu).as_secs_f64() / seconds * 100.0;
     let mut total = 0;
     let mut by_name = Vec::new();
     for (name, calls) in after {
@@ -42,7 +56,10 @@ async fn rate(what: &str, redis: &RedisServer, server: &Server) -> f64 {
         }
     }
     let rate = total as f64 / seconds;
-    println!("{what}: {rate:.0} commands/s, server {:.1} % of a core; in {seconds:.1} s: {by_name:?}", busy * 100.0);
+    println!(
+        "{what}: {rate:.0} commands/s, {busy:.1} % of a core; in {seconds:.1} s: {}",
+        by_name.join(", ")
+    );
     rate
 }
 
@@ -51,30 +68,26 @@ async fn idle_workers(server: &Server, count: usize) -> JoinSet<()> {
     let mut all = JoinSet::new();
     for _ in 0..count {
         let (mut worker, _) = Worker::hello(server, "idle-pack", 10).await;
-        all.spawn(async move {
-            while let Ok(Some(message)) = worker.messages.message().await {
-                match message.message {
-                    Some(FromServer::Ping(_)) => worker.say(ToServer::Pong(v1::Pong {})),
-                    other => panic!("an idle worker is told {other:?}"),
-                }
-            }
-        });
+        all.spawn(async move { pings(&mut worker, usize::MAX).await });
     }
     all
 }
 
 #[tokio::test]
 async fn idle_servers_and_idle_workers_cost_a_bounded_number_of_commands() {
-    let workers = std::env::var("IDLE_WORKERS").map_or(50, |n| n.parse().unwrap());
-    let redis = RedisServer::start(Options::default());
-    let a = Server::serve(&redis.url(), None, free_address());
-    let one = rate("one server", &redis, &a).await;
-    let b = Server::serve(&redis.url(), None, free_address());
-    let two = rate("two servers", &redis, &a).await;
-    let mut there = idle_workers(&a, workers).await;
-    let with_workers = rate(&format!("two servers, {workers} workers at one"), &redis, &a).await;
-    assert!(there.try_join_next().is_none(), "all workers are still there");
-    println!("{one} {two} {with_workers}");
+    let count = std::env::var("IDLE_WORKERS").map_or(200, |n| n.parse().unwrap());
+    let Pair { a, b, redis } = Pair::start();
+    let (mut one, _) = Worker::hello(&a, "idle-pack", 10).await;
+    let alone = rate("two servers, one worker", &redis, &a, &mut one).await;
+    assert!(alone <= MOST, "{alone} commands/s");
+    let mut all = idle_workers(&a, count).await;
+    let with_workers = rate(&format!("two servers, {count} workers at one"), &redis, &a, &mut one).await;
+    assert!(with_workers <= MOST, "{with_workers} commands/s");
+    // However many there are, it is the same few calls of the same few commands.
+    assert!(with_workers <= alone.max(60.0) + 60.0, "{with_workers} commands/s, {alone} without the workers");
+    assert!(all.try_join_next().is_none(), "all workers are still there");
+    let at_a = redis.command("ZCARD db:{0}:leases");
+    assert!(at_a.trim_start_matches(':').parse::<usize>().unwrap() >= count / 32, "{at_a}");
     drop(b);
-    let _ = soon(async { rate(&format!("one server, {workers} workers"), &redis, &a).await }).await;
+    rate(&format!("one server, {count} workers"), &redis, &a, &mut one).await;
 }

@@ -251,7 +251,13 @@ impl Side {
                     let sorted = |runs: Vec<RunId>| runs.into_iter().collect::<BTreeSet<_>>();
                     // In tens of seconds, as all times of the test are.
                     let next = t.next.map(|at| (at.0 - t.now.0 + 2_500_000).div_euclid(5_000_000));
-                    format!("{:?} {:?} {next:?} {:?} {}", sorted(t.due), sorted(t.expired), t.heads, t.reclaimed)
+                    format!(
+                        "{:?} {:?} {next:?} {:?} {}",
+                        sorted(t.due),
+                        sorted(t.expired),
+                        t.heads,
+                        t.reclaimed
+                    )
                 });
                 answers.collect()
             }

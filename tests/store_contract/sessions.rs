@@ -115,7 +115,10 @@ pub(crate) async fn a_session_vanishes_an_hour_after_its_lease(f: &Fixture) {
     f.live(Span::secs(100)).await;
     f.advance(Span::secs(1)).await;
     f.live(Span::secs(6)).await;
-    assert!(f.store.put_session(id, &record(2), None, LEASE).await.is_ok_and(|put| !put), "it is still there");
+    assert!(
+        f.store.put_session(id, &record(2), None, LEASE).await.is_ok_and(|put| !put),
+        "it is still there"
+    );
     f.live(Span::secs(6)).await;
     assert_eq!(read(f, id).await, None);
     assert_eq!(f.store.renew_sessions(&[(id.clone(), 1)], LEASE).await.unwrap(), [false]);

@@ -25,7 +25,8 @@ use crate::store::kv::{
 };
 use crate::store::{
     Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, PARTITIONS, Result, STREAM_BOUND, SessionRecord,
-    Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, unknown_layout,
+    Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
+    unknown_layout,
 };
 use async_trait::async_trait;
 use bytes::Bytes;

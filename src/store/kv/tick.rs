@@ -30,9 +30,8 @@ impl Clock {
     fn read(tx: &Tx<'_>, partition: Partition) -> Result<Option<Self>> {
         let Some(value) = tx.get(&Self::key(partition))? else { return Ok(None) };
         let number = |n: usize| Some(i64::from_be_bytes(value.get(n * 8..n * 8 + 8)?.try_into().ok()?));
-        let read = || {
-            Some(Self { lease: number(0)?, wall: number(1)?, retained: number(2)?, swept: number(3)? })
-        };
+        let read =
+            || Some(Self { lease: number(0)?, wall: number(1)?, retained: number(2)?, swept: number(3)? });
         read().map(Some).ok_or_else(|| damaged("the clock of a partition"))
     }
 

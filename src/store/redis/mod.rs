@@ -29,8 +29,9 @@ use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
     Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, QueueHead, RECLAIM_MAX,
-    RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
-    StreamPosition, Taken, Ticked, check_batch, order_value, session_partition,
+    RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store, StoreError,
+    StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, check_batch, order_value,
+    session_partition,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -122,8 +123,11 @@ impl RedisStore {
         let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
         let now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
         let now = Timestamp(reply::number(&now, WHAT)?);
-        let ticked: Vec<_> =
-            partitions.iter().zip(items).map(|(p, item)| read_ticked(*p, now, item)).collect::<Result<_>>()?;
+        let ticked: Vec<_> = partitions
+            .iter()
+            .zip(items)
+            .map(|(p, item)| read_ticked(*p, now, item))
+            .collect::<Result<_>>()?;
         if ticked.len() == partitions.len() { Ok(ticked) } else { Err(reply::unexpected(WHAT)) }
     }
 
@@ -135,8 +139,12 @@ impl RedisStore {
         if by_partition.is_empty() {
             return Ok(renewed);
         }
-        let mut call =
-            Call::sized(Script::SessionRenew, 2 * by_partition.len(), sessions.len() + 64, 48 * sessions.len());
+        let mut call = Call::sized(
+            Script::SessionRenew,
+            2 * by_partition.len(),
+            sessions.len() + 64,
+            48 * sessions.len(),
+        );
         for partition in by_partition.keys() {
             call.arg(keys::clock(*partition)).arg(keys::leases(*partition));
         }
@@ -158,10 +166,7 @@ impl RedisStore {
     }
 
     /// Where the sessions of each partition stand in a list; those of none are left out.
-    fn by_partition<'s>(
-        &self,
-        ids: impl Iterator<Item = &'s SessionId>,
-    ) -> BTreeMap<Partition, Vec<usize>> {
+    fn by_partition<'s>(&self, ids: impl Iterator<Item = &'s SessionId>) -> BTreeMap<Partition, Vec<usize>> {
         let mut by_partition = BTreeMap::<Partition, Vec<usize>>::new();
         for (at, id) in ids.enumerate() {
             if let Some(partition) = session_partition(id, self.layout) {

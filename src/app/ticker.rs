@@ -16,7 +16,7 @@ use super::lane::envelope::{Ask, Envelope, Reply};
 use crate::model::command::Command;
 use crate::model::ids::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Hint, Ticked};
+use crate::store::{Hint, RECLAIM_MAX, Ticked};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -174,6 +174,7 @@ async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
             return seen;
         }
     };
+    seen.more = ticks.iter().map(|t| t.reclaimed).sum::<u32>() >= RECLAIM_MAX;
     for (partition, tick) in partitions.iter().zip(ticks) {
         seen.more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
         seen.any |= !tick.due.is_empty() || !tick.expired.is_empty() || tick.reclaimed > 0;

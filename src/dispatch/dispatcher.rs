@@ -478,6 +478,7 @@ impl Dispatcher {
         if let Some(s) = self.sessions.get_mut(&key) {
             s.detached = true;
             s.outbox.close();
+            self.rounds.heard.remove(&key);
         }
     }
 

@@ -33,7 +33,7 @@ pub const LANE_IDLE: Span = Span::secs(600);
 pub const LEASE_STEP: Span = Span::secs(2);
 /// How far a due wake-up (or retention) is moved ahead by the tick that tells it.
 pub const DUE_AGAIN: Span = Span::secs(2);
-/// The most expired claims one tick of a partition returns.
+/// The most expired claims one tick of a partition returns; a store may count all partitions of a call together.
 pub const RECLAIM_MAX: u32 = 1_000;
 /// How long a session's record outlives its lease, on the lease clock.
 pub const SESSION_KEPT: Span = Span::secs(3_600);

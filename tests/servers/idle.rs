@@ -45,7 +45,7 @@ async fn rate(what: &str, redis: &RedisServer, server: &Server, worker: &mut Wor
     let (before, cpu, began) = (counts(redis), server.cpu(), Instant::now());
     pings(worker, PINGS).await;
     let (after, seconds) = (counts(redis), began.elapsed().as_secs_f64());
-    let busy = (server.cpu() - cpu).as_secs_f64() / seconds * 100.0;
+    let busy = server.cpu().saturating_sub(cpu).as_secs_f64() / seconds * 100.0;
     let mut total = 0;
     let mut by_name = Vec::new();
     for (name, calls) in after {

@@ -407,7 +407,10 @@ async fn a_tick_or_a_renewal_finds_a_key_of_another_type_before_its_first_write(
         if ["clock", "leases", "sessions"].contains(&name) {
             let error = store.put_session(&id, &owner, Some(1), Span::secs(1)).await.unwrap_err();
             assert!(matches!(error, StoreError::Unreadable(_)), "{key}: {error:?}");
-            assert!(matches!(store.sessions(&[id.clone()]).await, Err(StoreError::Unreadable(_))), "{key}");
+            assert!(
+                matches!(store.sessions(std::slice::from_ref(&id)).await, Err(StoreError::Unreadable(_))),
+                "{key}"
+            );
         }
         assert_eq!(dump(&server).await, before, "{key}");
         server.command(&format!("DEL {key}"));

@@ -127,9 +127,14 @@ class Interrupted(unittest.TestCase):
             "finally:\n"
             "    stop_all()\n"
         )
-        with tempfile.TemporaryDirectory() as logs, subprocess.Popen(
-            [sys.executable, "-c", script, str(Path(__file__).resolve().parent), logs], stdout=subprocess.PIPE, text=True
-        ) as program:
+        with (
+            tempfile.TemporaryDirectory() as logs,
+            subprocess.Popen(
+                [sys.executable, "-c", script, str(Path(__file__).resolve().parent), logs],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as program,
+        ):
             [started] = tree(int(program.stdout.readline()))
             program.send_signal(signal.SIGTERM)
             self.assertEqual(program.stdout.read().strip(), "SIGTERM")

@@ -23,6 +23,8 @@ for name in ("before", "warm-up", "runs"):
 args = parser.parse_args()
 
 results = Redis(port=int(os.environ["PEER_REDIS"]), db=1)
+
+
 def start(n):
     # Made anew for each: a chain that was sent keeps the ids of its tasks.
     return chain(noop.s(n * 16), *[noop.s() for _ in range(TASKS - 2)], last.s()).apply_async()

@@ -19,10 +19,22 @@ class Redis:
         data.mkdir()
         # The log of commands is not rewritten while it is measured.
         argv = [
-            "redis-server", "--bind", "127.0.0.1", "--port", self.port, "--save", "",
-            "--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-min-size", "4gb",
-            "--dir", data,
-        ]  # fmt: skip
+            "redis-server",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            self.port,
+            "--save",
+            "",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "everysec",
+            "--auto-aof-rewrite-min-size",
+            "4gb",
+            "--dir",
+            data,
+        ]
         self.process = Process("redis", argv, logs)
         deadline = time.monotonic() + PATIENCE_S
         while not self.info():
@@ -46,7 +58,9 @@ class Redis:
 
     def memory(self):
         """Bytes in use."""
-        return int(self.info()["used_memory"])
+        if not (info := self.info()):
+            raise Broken("redis-server does not answer")
+        return int(info["used_memory"])
 
     @staticmethod
     def version():

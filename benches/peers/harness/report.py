@@ -162,8 +162,17 @@ def markdown(told):
     parts.append("## Figures")
     parts.append(
         table(
-            ["system", "version", "runs", "tasks/s", "runs submitted/s", "idle chain p50 / p99 ms", "Redis bytes per run",
-             "CPU µs per task", "… of the driver"],
+            [
+                "system",
+                "version",
+                "runs",
+                "tasks/s",
+                "runs submitted/s",
+                "idle chain p50 / p99 ms",
+                "Redis bytes per run",
+                "CPU µs per task",
+                "… of the driver",
+            ],
             [
                 [
                     s["title"],
@@ -178,12 +187,12 @@ def markdown(told):
                 ]
                 for s in told["systems"]
             ],
-        )  # fmt: skip
+        )
     )
     parts.append("## Ratios")
     parts.append(
-        "How many times better Downbeat was than the peer measured right behind it: more tasks and runs in a second, less"
-        " time, fewer bytes, less processor time. Below 1 the peer is better."
+        "How many times better Downbeat was than the peer measured right behind it: more tasks and runs in a second,"
+        " less time, fewer bytes, less processor time. Below 1 the peer is better."
     )
     parts.append(
         table(
@@ -194,22 +203,24 @@ def markdown(told):
                     times(s["downbeat_is_better_by"], "tasks_per_second", spread=True),
                     *(
                         times(s["downbeat_is_better_by"], figure)
-                        for figure in ("runs_submitted_per_second", "idle_p50_ms", "idle_p99_ms", "redis_bytes_per_run",
-                                       "cpu_us_per_task")
+                        for figure in (
+                            "runs_submitted_per_second",
+                            "idle_p50_ms",
+                            "idle_p99_ms",
+                            "redis_bytes_per_run",
+                            "cpu_us_per_task",
+                        )
                     ),
                 ]
                 for s in peers
             ],
-        )  # fmt: skip
+        )
     )
     parts.append("## What is compared with what")
     parts.append(
         table(
             ["system", "workers", "what survives a crash", "a step is one step", "what is kept"],
-            [
-                [s["title"], s["workers"], s["durability"], s["atomicity"], s["kept"]]
-                for s in unlike(told["systems"])
-            ],
+            [[s["title"], s["workers"], s["durability"], s["atomicity"], s["kept"]] for s in unlike(told["systems"])],
         )
     )
     parts.append("## Settings that are not the default")

@@ -25,9 +25,9 @@ const STARTERS: u64 = 16;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Makes an idle worker ask for tasks now and then. Its pub/sub wake-ups cannot be used: the storage files each task as
-/// due now, and announces only those that are not filed. Nor can its `IntervalStrategy`: if a fetch takes longer than
-/// the interval, it arms the next one without registering for it, and the worker sleeps until its heartbeat.
+/// Makes an idle worker ask for tasks now and then. Its pub/sub wake-ups cannot be used: the storage gives each task a
+/// due time, and announces only those that have none. Nor can its `IntervalStrategy`: if a fetch takes longer than the
+/// interval, it arms the next one without registering for it, and the worker sleeps until its heartbeat.
 struct Ticker(Interval);
 
 impl Ticker {
@@ -75,7 +75,9 @@ async fn storage(options: &Options) -> Result<RedisStorage<u64>, Box<dyn Error>>
 
 async fn worker(options: &Options) -> Outcome {
     let ledger = ledger(|| options.get("chains"));
-    let storage = storage(options).await?.poll_with_strategy(Ticker::new(Duration::from_millis(options.get("poll-ms"))));
+    let storage = storage(options)
+        .await?
+        .poll_with_strategy(Ticker::new(Duration::from_millis(options.get("poll-ms"))));
     let flow = SteppedFlow::new("chain")
         .and_then(task)
         .and_then(task)

@@ -1,7 +1,7 @@
 """apalis: a stepped workflow of nine tasks on its Redis storage. At two sizes, because its speed depends on how much
 waits."""
 
-from .peer import Peer, cargo_build
+from .peer import Peer, cargo_build, pinned
 
 
 # How often an idle worker asks for tasks.
@@ -10,12 +10,13 @@ POLL_MS = 1
 
 class Apalis(Peer):
     title = "apalis, stepped workflow"
-    version = "1.0.0 (apalis-redis 1.0.0, apalis-workflow 1.0.0)"
+    version = pinned("apalis", "apalis", "apalis-redis", "apalis-workflow")
+    needs = ("cargo",)
     idle_runs = 300
     warm_up = 100
     settings = {
-        "worker": "one process, two threads, batches of 1,000, polling every millisecond when idle (its pub/sub"
-        " wake-ups are not sent for steps of a workflow)",
+        "worker": "one process, two threads, batches of 1,000, polling every millisecond when idle, by a poll"
+        " strategy of ours (README.md says why)",
         "off": "locks (as its documentation advises for short tasks) and events (nobody listens)",
         "submission": "push_start, 16 in flight on one connection",
         "build": "release, thin LTO",
@@ -34,8 +35,18 @@ class Apalis(Peer):
 
     def start(self, session):
         url = f"redis://127.0.0.1:{session.start_redis()}"
-        argv = [self.program, "worker", "--redis", url, "--chains", session.chains, "--ledger", session.ledger("worker"),
-                "--poll-ms", POLL_MS]
+        argv = [
+            self.program,
+            "worker",
+            "--redis",
+            url,
+            "--chains",
+            session.chains,
+            "--ledger",
+            session.ledger("worker"),
+            "--poll-ms",
+            POLL_MS,
+        ]
         return url, session.listening(session.start("worker", argv, talks=True))
 
     def driver(self, started):

@@ -1,6 +1,6 @@
 """BullMQ: a flow of nine jobs, each the parent of the one before it."""
 
-from .peer import HERE, Peer, node_modules
+from .peer import HERE, Peer, node_modules, pinned
 
 CONCURRENCY = 100
 BULK = 50
@@ -10,7 +10,8 @@ IN_FLIGHT = 8
 class BullMq(Peer):
     name = "bullmq"
     title = "BullMQ, flows"
-    version = "6.7.0 (ioredis 6.0.0)"
+    version = pinned("bullmq", "bullmq", "ioredis")
+    needs = ("node", "npm")
     runs = 5_000
     idle_runs = 300
     warm_up = 300
@@ -32,10 +33,21 @@ class BullMq(Peer):
         env = {"NODE_ENV": "production", "NODE_PATH": self.modules}
         worker = session.start(
             "worker",
-            ["node", HERE / "bullmq/worker.js", "--redis", port, "--chains", session.chains,
-             "--ledger", session.ledger("worker"), "--concurrency", CONCURRENCY],
-            env=env, talks=True,
-        )  # fmt: skip
+            [
+                "node",
+                HERE / "bullmq/worker.js",
+                "--redis",
+                port,
+                "--chains",
+                session.chains,
+                "--ledger",
+                session.ledger("worker"),
+                "--concurrency",
+                CONCURRENCY,
+            ],
+            env=env,
+            talks=True,
+        )
         session.listening(worker)
         return port, env
 

@@ -3,7 +3,7 @@
 import sys
 
 from ..session import CELLS
-from .peer import HERE, Peer, do, once
+from .peer import HERE, Peer, do, once, pinned
 
 POOL = 4
 
@@ -11,7 +11,7 @@ POOL = 4
 class Celery(Peer):
     name = "celery"
     title = "Celery, chain"
-    version = "5.7.0 (redis-py 8.1.0, hiredis 3.5.0)"
+    version = pinned("celery", "celery", "redis", "hiredis")
     runs = 1_000
     idle_runs = 100
     warm_up = 30
@@ -19,7 +19,7 @@ class Celery(Peer):
         "worker": f"one node, prefork, {POOL} processes, prefetch 64, without gossip, mingle and heartbeat, no events,"
         " no rate limits",
         "results": "of the last task only (ignore_result on the others, which pass theirs on in the message)",
-        "submission": "one process, apply_async of a prepared chain",
+        "submission": "one process, chain(…).apply_async",
         "acknowledgement": "when a task is taken up, the default",
     }
     workers = "processes of their own, which are clients of Redis; there is no server"
@@ -44,11 +44,28 @@ class Celery(Peer):
         env = {"PEER_REDIS": session.start_redis(), "PEER_LEDGER": ledger, "PYTHONDONTWRITEBYTECODE": 1}
         session.start(
             "worker",
-            [self.bin / "celery", "-A", "app", "worker", "--pool", "prefork", "--concurrency", POOL, "-O", "fair",
-             "--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR",
-             "--hostname", "worker@localhost"],
-            env=env, cwd=HERE / "celery",
-        )  # fmt: skip
+            [
+                self.bin / "celery",
+                "-A",
+                "app",
+                "worker",
+                "--pool",
+                "prefork",
+                "--concurrency",
+                POOL,
+                "-O",
+                "fair",
+                "--without-gossip",
+                "--without-mingle",
+                "--without-heartbeat",
+                "--loglevel",
+                "ERROR",
+                "--hostname",
+                "worker@localhost",
+            ],
+            env=env,
+            cwd=HERE / "celery",
+        )
         # The first chain of the driver waits for it.
         return env
 

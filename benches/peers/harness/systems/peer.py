@@ -1,7 +1,9 @@
 """What a peer is: how it is installed, started, driven, and what about it can be compared."""
 
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -17,14 +19,16 @@ class Peer:
 
     # On the command line.
     name = ""
-    # In tables, with its version.
+    # In tables, with its versions (`pinned` reads them from a lock file).
     title = ""
     version = ""
     runs = 1_000
     idle_runs = 100
     # Chains before those that count: of a phase under load, and of the idle one.
     warm_up = 100
-    idle_warm_up = 20
+    idle_warm_up = 50
+    # Programs that have to be there.
+    needs = ()
     # Which settings are not the default ones, and why.
     settings = {}
     # Where the work is done, what survives a crash, what is one step, what is kept.
@@ -77,14 +81,39 @@ def once(folder, sources, make):
     said.write_text(stamp)
 
 
+def pinned(folder, *names):
+    """The versions of packages that the lock file in the folder has, as `NAME VERSION, …`."""
+
+    def version(name):
+        if (lock := HERE / folder / "Cargo.lock").is_file():
+            if found := re.search(rf'name = "{re.escape(name)}"\nversion = "(.+)"', lock.read_text()):
+                return found[1]
+        if (lock := HERE / folder / "package-lock.json").is_file():
+            if found := json.loads(lock.read_text())["packages"].get(f"node_modules/{name}"):
+                return found["version"]
+        if (lock := HERE / folder / "requirements.txt").is_file():
+            if found := re.search(rf"^{re.escape(name)}==(.+)$", lock.read_text(), re.MULTILINE):
+                return found[1]
+        raise KeyError(f"{name} is in no lock file of {HERE / folder}")
+
+    return ", ".join(f"{name} {version(name)}" for name in names)
+
+
 def do(argv, **options):
     """Runs a command of an installation; its output is shown if it fails."""
     env = {**os.environ, **options.pop("env", {})}
     try:
         done = subprocess.run(
-            [str(word) for word in argv], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, errors="replace", check=False, **options,
-        )  # fmt: skip
+            [str(word) for word in argv],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            **options,
+        )
     except OSError as e:
         raise SystemExit(f"{argv[0]} cannot be started: {e}\n{NEEDS}") from None
     if done.returncode:

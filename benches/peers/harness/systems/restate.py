@@ -11,7 +11,7 @@ import urllib.request
 from ..processes import PATIENCE_S, Broken
 from ..redis import free_port
 from ..session import Phase
-from .peer import Peer, cargo_build, node_modules
+from .peer import Peer, cargo_build, node_modules, pinned
 
 PARTITIONS = 2
 # The default is 1,000. A handler that waits for a call counts; with more of them than that, all wait for the inactivity
@@ -20,11 +20,12 @@ INVOCATIONS = 20_000
 
 
 class Restate(Peer):
-    version = "1.7.12 (Rust SDK 0.13.0)"
+    version = pinned("restate", "@restatedev/restate-server", "restate-sdk")
+    needs = ("node", "npm", "cargo")
     warm_up = 300
     settings = {
-        "server": f"one node, {PARTITIONS} partitions for two cores, {INVOCATIONS:,} concurrent invocations (the default"
-        " of 1,000 stalls nested calls for a minute), otherwise as it comes",
+        "server": f"one node, {PARTITIONS} partitions for two cores, {INVOCATIONS:,} concurrent invocations (the"
+        " default of 1,000 stalls nested calls for a minute), otherwise as it comes",
         "services": "Rust, release, thin LTO; the flow and the tasks in processes of their own",
         "submission": "HTTP/1.1 to the ingress: 128 senders, or 256 callers that wait",
     }
@@ -89,7 +90,16 @@ class Restate(Peer):
             "server", [self.server, "--base-dir", session.directory / "restate", "--no-logo"], env=env
         )
         for role in ("flow", "task"):
-            argv = [self.program, role, "--port", ports[role], "--chains", session.chains, "--ledger", session.ledger(role)]
+            argv = [
+                self.program,
+                role,
+                "--port",
+                ports[role],
+                "--chains",
+                session.chains,
+                "--ledger",
+                session.ledger(role),
+            ]
             worker = session.start(role, argv, talks=True)
             listening = session.listening(worker)
             if role == "flow":

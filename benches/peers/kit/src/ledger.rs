@@ -50,7 +50,8 @@ impl Ledger {
     }
 
     fn note(&self, x: u64) {
-        let cell = (x % 16 < CELLS as u64).then(|| self.cells.get((x / 16) as usize * CELLS + (x % 16) as usize));
+        let cell =
+            (x % 16 < CELLS as u64).then(|| self.cells.get((x / 16) as usize * CELLS + (x % 16) as usize));
         match cell.flatten() {
             // Stays at the largest: 256 times must not look like none.
             Some(cell) => {

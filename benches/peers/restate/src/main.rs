@@ -170,7 +170,9 @@ async fn driver(options: &Options) -> Outcome {
             ingress.all(from, runs, STARTERS, false).await?;
             let submitted = began.elapsed();
             turn.ended(warm_up + runs).await?;
-            done(&json!({ "elapsed_s": began.elapsed().as_secs_f64(), "submitted_s": submitted.as_secs_f64() }))?;
+            done(
+                &json!({ "elapsed_s": began.elapsed().as_secs_f64(), "submitted_s": submitted.as_secs_f64() }),
+            )?;
         }
     }
     // What ran is in the services' ledgers; a wrong output has ended this process.

@@ -145,7 +145,7 @@ def markdown(told):
     where = told["machine"]
     parts = [
         "# Downbeat and its peers: the same work, in turns",
-        f"A chain of nine no-op tasks. Rounds: {told['rounds']}; medians, with the smallest and the largest in brackets."
+        f"A chain of nine no-op tasks. Rounds: {told['rounds']}; medians, the smallest and the largest in brackets."
         f" {told['began']}, commit {told['commit']}. Server, workers, Redis and driver share {where['cores']} cores"
         f" ({where['cpu']}; Linux {where['kernel']}); Redis {where['redis']}, Node {where['node']}, {where['rustc']},"
         f" Python {where['python']}.",

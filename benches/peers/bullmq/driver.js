@@ -71,7 +71,8 @@ const seconds = () => Number(process.hrtime.bigint()) / 1e9;
   }
   const { completed, ...others } = await queue.getJobCounts();
   const wrong = Object.entries(others).filter(([, n]) => n > 0).map(([state, n]) => `${n} jobs are ${state}`);
-  if (completed !== (first + runs) * TASKS) wrong.push(`${completed} jobs are completed, not ${(first + runs) * TASKS}`);
+  const expected = (first + runs) * TASKS;
+  if (completed !== expected) wrong.push(`${completed} jobs are completed, not ${expected}`);
   console.log(JSON.stringify({ audit: wrong }));
   process.exit(0);
 })().catch((e) => {

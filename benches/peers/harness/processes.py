@@ -71,7 +71,8 @@ class Watch:
         """Since the beginning, if `ours_s` seconds were ours."""
         busy = self._busy() - self.busy
         available = (time.monotonic() - self.began) * os.cpu_count()
-        return max(0.0, (busy - ours_s) / available)
+        # Ticks are coarse.
+        return min(max(0.0, (busy - ours_s) / available), 1.0)
 
     @staticmethod
     def _busy():

@@ -24,6 +24,11 @@ dev:
 bench *args="chain":
     cargo run --release -- bench {{args}} --out target/bench
 
+# The same chain on BullMQ, Celery, apalis and Restate, in turns with Downbeat; benches/peers/README.md
+peers *args:
+    cargo build --release
+    benches/peers/run {{args}}
+
 # Writes openapi/downbeat.json anew after a change of the routes
 openapi:
     UPDATE_OPENAPI=1 cargo test openapi

@@ -15,6 +15,7 @@ use crate::app;
 use crate::cli::Failure;
 use crate::store::redis::{Load, Options, RedisStore};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// For how long it is measured.
 const LASTING: Duration = Duration::from_secs(3);
@@ -36,7 +37,11 @@ pub(super) async fn add(args: &Args, fleet: &Fleet, summary: &mut Summary) -> Re
         Load { decisions, bytes_per_decision, lanes, in_flight: options.commits_in_flight, lasting: LASTING };
     let store = RedisStore::open(url, Options::default()).await;
     let store = store.map_err(|e| Failure::failed(format!("--ceiling: {e}")))?;
+    let (cpu, began) = (fleet.cpu("redis"), Instant::now());
     let ceiling = store.ceiling(load).await.map_err(|e| Failure::failed(format!("--ceiling: {e}")))?;
+    // Of a Redis of our own, it is known whether it was busy: below 1 it waited for what it was sent.
+    let busy = (fleet.cpu("redis") - cpu) / began.elapsed().as_secs_f64();
+    summary.ceiling_redis_cpu_share = (busy > 0.0).then_some(busy);
     let rate = ceiling.transitions_per_second;
     summary.ceiling_transitions_per_second = Some(rate);
     summary.ceiling_share = ours.filter(|_| rate > 0.0).map(|ours| ours / rate);

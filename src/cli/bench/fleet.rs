@@ -92,7 +92,9 @@ impl Fleet {
                 store = format!("redis://{address}");
                 redis = Some(address);
             } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
-                redis = Some(address.split('/').next().unwrap_or(address).to_owned());
+                let address = address.split('/').next().unwrap_or(address);
+                redis =
+                    Some(if address.contains(':') { address.to_owned() } else { format!("{address}:6379") });
             }
             store_url.clone_from(&store);
             let mut urls = Vec::new();
@@ -106,7 +108,7 @@ impl Fleet {
         let url = urls.first().cloned().unwrap_or_default();
         for url in urls.iter().cycle().take(workers as usize) {
             let child = Command::new(this_program()?)
-                .args(["bench-worker", "--server", url, "--concurrency", &args.concurrency.to_string()])
+                .args(["bench-worker", "--server", url, "--concurrency", &args.credit().to_string()])
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .kill_on_drop(true)
@@ -207,7 +209,8 @@ impl Fleet {
             "store": if args.server.is_some() { "of the server" } else { &args.store },
             "servers": args.servers,
             "workers": args.worker_processes(),
-            "concurrency": args.concurrency,
+            "concurrency": args.scenario.takes_credit().then(|| args.credit()),
+            "redis": self.rest.as_ref().map(about),
             "partitions": args.partitions,
             "payload": args.payload,
             "version": env!("CARGO_PKG_VERSION"),
@@ -379,6 +382,14 @@ fn memory(info: &Info) -> Option<f64> {
     Some(count(info, "used_memory")? - passing)
 }
 
+/// Which Redis it is, and whether it writes what it does to a file.
+fn about(info: &Info) -> Value {
+    // Valkey tells its own version beside the one that it is compatible with.
+    let version = info.get("valkey_version").map(|v| format!("valkey {v}"));
+    let version = version.or_else(|| info.get("redis_version").map(|v| format!("redis {v}")));
+    json!({ "version": version, "append_only_file": info.get("aof_enabled").is_some_and(|on| on == "1") })
+}
+
 /// Keys of all databases.
 fn keys(info: &Info) -> Option<f64> {
     let databases =
@@ -438,6 +449,14 @@ mod tests {
         ];
         assert_eq!(memory(&info(&lines)), Some(8_770.0));
         assert_eq!(memory(&info(&lines[1..])), None);
+    }
+
+    #[test]
+    fn which_redis_it_was_is_told() {
+        let redis = info(&[("redis_version", "7.0.15"), ("aof_enabled", "1")]);
+        assert_eq!(about(&redis), json!({ "version": "redis 7.0.15", "append_only_file": true }));
+        let valkey = info(&[("redis_version", "7.2.4"), ("valkey_version", "8.1.0"), ("aof_enabled", "0")]);
+        assert_eq!(about(&valkey), json!({ "version": "valkey 8.1.0", "append_only_file": false }));
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub(super) use worker::{Args as WorkerArgs, run as run_worker};
 const TASK_TYPE: &str = "bench-noop";
 /// Bytes of a payload of `echo` unless told otherwise.
 const ECHO_BYTES: u32 = 1_024;
+/// Tasks each worker may hold unless told otherwise.
+const CONCURRENCY: u32 = 1_000;
 /// Tasks of a diamond.
 const DIAMOND: u32 = 4;
 
@@ -100,9 +102,9 @@ pub(super) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=10_000),
     )]
     workers: u32,
-    /// Tasks each worker may hold
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    concurrency: u32,
+    /// Tasks each worker may hold [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    concurrency: Option<u32>,
     /// Numbers of subscribers that `sse` measures with, one after the other [default: 1,100,1000]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     subscribers: Vec<u32>,
@@ -178,6 +180,11 @@ impl Scenario {
         !matches!(self, Self::Attach | Self::Open | Self::Workers)
     }
 
+    /// Whether its workers are told how much they may hold.
+    fn takes_credit(self) -> bool {
+        !matches!(self, Self::Attach | Self::Open)
+    }
+
     /// Whether it goes as fast as it can, so that a share of a ceiling means something.
     fn is_throughput(self) -> bool {
         matches!(self, Self::Chain | Self::Diamond | Self::Echo | Self::Fanout | Self::Open)
@@ -197,6 +204,11 @@ impl Args {
     /// Worker processes to start.
     fn worker_processes(&self) -> u32 {
         if self.scenario.has_workers() { self.workers } else { 0 }
+    }
+
+    /// Tasks each worker may hold.
+    fn credit(&self) -> u32 {
+        self.concurrency.unwrap_or(CONCURRENCY)
     }
 
     /// Refuses what would do nothing, or cannot be done.
@@ -219,8 +231,9 @@ impl Args {
             let message = format!("{} worker processes are too many; give --workers 1 to 64", self.workers);
             return Err(Failure::usage(message));
         }
-        let own = matches!(scenario, Scenario::Attach | Scenario::Open);
+        let own = !scenario.takes_credit();
         unused(own && self.workers != 1, "workers", "scenarios with worker processes, or workers")?;
+        unused(own && self.concurrency.is_some(), "concurrency", "scenarios with workers")?;
         let no_payload =
             matches!(scenario, Scenario::Fanout | Scenario::Attach | Scenario::Sse | Scenario::Workers);
         unused(no_payload && self.payload.is_some(), "payload", "chain, diamond, echo, idle and open")?;
@@ -406,6 +419,7 @@ mod tests {
             ("diamond --tasks 5", "leave --tasks out"),
             ("chain --workers 65", "--workers 1 to 64"),
             ("attach --workers 2", "--workers is for"),
+            ("open --concurrency 5", "--concurrency is for"),
             ("fanout --payload 10", "--payload is for"),
             ("chain --rate 10", "--rate is for sse"),
             ("chain --subscribers 10", "--subscribers is for sse"),

@@ -48,6 +48,9 @@ pub(super) struct Summary {
     pub(super) ceiling_decisions_per_batch: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ceiling_bytes_per_transition: Option<f64>,
+    /// Processor time of Redis while it was measured, as a share of one core; only of a Redis that this has started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ceiling_redis_cpu_share: Option<f64>,
     /// By how much the memory of Redis has grown, at rest, over the runs; what is of connections is left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) redis_bytes_per_finished_run: Option<f64>,
@@ -99,14 +102,29 @@ impl Summary {
         let style = Style::stdout();
         let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return };
         for (name, value) in fields {
-            let text = match &value {
-                Value::Number(n) if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or(0.0)),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            };
-            let text = if name == "tasks_per_second" { style.paint(BOLD, &text) } else { text };
-            output::line(&format!("{} {text}", style.paint(DIM, &format!("{name:<30}"))));
+            // A list is told line by line.
+            let items = if let Value::Array(items) = value { items } else { vec![value] };
+            for (n, item) in items.iter().enumerate() {
+                let text = plain(item);
+                let text = if name == "tasks_per_second" { style.paint(BOLD, &text) } else { text };
+                let name = if n == 0 { name.as_str() } else { "" };
+                output::line(&format!("{} {text}", style.paint(DIM, &format!("{name:<30}"))));
+            }
         }
+    }
+}
+
+/// A value for people: numbers to three digits, objects without their signs.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Number(n) if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or(0.0)),
+        Value::String(text) => text.clone(),
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(_, value)| !value.is_null());
+            let told: Vec<_> = fields.map(|(name, value)| format!("{name} {}", plain(value))).collect();
+            told.join(", ")
+        }
+        other => other.to_string(),
     }
 }
 
@@ -205,6 +223,12 @@ mod tests {
             (Some(1.5), Some("attach"))
         );
         assert!(value.get("attach_p99_ms").is_none() && value.get("own").is_none(), "{value}");
+    }
+
+    #[test]
+    fn values_are_told_plainly() {
+        let value = serde_json::json!({ "p50_ms": 1.23456, "events": 20, "of": { "x": "y" }, "none": null });
+        assert_eq!(plain(&value), "p50_ms 1.235, events 20, of x y");
     }
 
     #[test]

@@ -47,9 +47,7 @@ pub(super) async fn run(
         for n in 0..args.workers {
             let worker = Worker::builder(&fleet.url)
                 .label(format!("idle-{n}"))
-                .handle(TASK_TYPE, args.concurrency, |task: Task| {
-                    std::future::ready(Ok(task.input().clone()))
-                })
+                .handle(TASK_TYPE, args.credit(), |task: Task| std::future::ready(Ok(task.input().clone())))
                 .build()
                 .map_err(|e| Failure::failed(e.to_string()))?;
             handles.push(worker.handle());

@@ -37,7 +37,7 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct Series {
     window: Window,
-    initial: i64,
+    initial: Vec<i64>,
     sweeps: Vec<Sweep>,
     from: Option<Timestamp>,
     last_start: Timestamp,
@@ -45,14 +45,14 @@ pub struct Series {
 }
 
 impl Series {
-    /// With `initial` tasks of key 0 that run all the time.
-    pub fn new(window: Window, initial: i64) -> Self {
+    /// With tasks that run all the time: so many of key 0, 1 and so on, none of the keys behind.
+    pub fn new(window: Window, initial: &[i64]) -> Self {
         let Window { step, from, to } = window;
         let window = Window { step, from: from.map(|t| step.floor(t)), to: to.map(|t| step.ceil(t)) };
         let earliest = Timestamp(i64::MIN);
         Self {
             window,
-            initial,
+            initial: initial.to_vec(),
             sweeps: Vec::new(),
             from: window.from,
             last_start: earliest,
@@ -112,7 +112,7 @@ impl Series {
     /// Makes sweeps up to `keys`.
     fn reach(&mut self, keys: usize, from: Timestamp) {
         for key in self.sweeps.len()..keys {
-            let initial = if key == 0 { self.initial } else { 0 };
+            let initial = self.initial.get(key).copied().unwrap_or(0);
             self.sweeps.push(Sweep::new(self.window.step, from, initial));
         }
     }

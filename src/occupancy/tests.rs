@@ -17,7 +17,7 @@ fn interval(start: i64, end: impl Into<Option<i64>>) -> Interval {
 fn buckets(window: Window, initial: i64, rows: &[(i64, Option<i64>)]) -> Vec<Bucket> {
     let mut rows: Vec<_> = rows.iter().map(|(start, end)| interval(*start, *end)).collect();
     rows.sort();
-    let mut series = Series::new(window, initial);
+    let mut series = Series::new(window, &[initial]);
     for row in rows {
         series.add(0, row).unwrap();
     }
@@ -119,7 +119,7 @@ fn ends_of_a_window_are_widened_and_none_is_made_of_nothing() {
 
 #[test]
 fn keys_share_the_window_and_add_up() {
-    let mut series = Series::new(window(5, None, None), 2);
+    let mut series = Series::new(window(5, None, None), &[2]);
     for (key, row) in [(1, interval(0, 7)), (3, interval(2, 4)), (1, interval(11, 12))] {
         series.add(key, row).unwrap();
     }
@@ -132,14 +132,14 @@ fn keys_share_the_window_and_add_up() {
 fn what_cannot_be_is_refused() {
     assert_eq!(Interval::new(Timestamp(3), Some(Timestamp(2))), None);
     assert_eq!((Step::new(Span(0)), Step::new(Span(-1)), Step::new(Span(i64::MAX))), (None, None, None));
-    let mut series = Series::new(window(1, None, None), 0);
+    let mut series = Series::new(window(1, None, None), &[]);
     series.add(0, interval(5, None)).unwrap();
     assert_eq!(series.add(0, interval(4, None)), Err(Fault::OutOfOrder));
     assert_eq!(series.add(0, interval(1_000_006, None)), Err(Fault::TooLong { buckets: 1_000_001 }));
-    let mut series = Series::new(window(1, None, None), 0);
+    let mut series = Series::new(window(1, None, None), &[]);
     series.add(0, interval(0, 600_000)).unwrap();
     assert_eq!(series.finish(2), Err(Fault::TooLong { buckets: 1_200_000 }));
-    let far = Series::new(window(1, i64::MIN, i64::MAX), 0);
+    let far = Series::new(window(1, i64::MIN, i64::MAX), &[]);
     assert!(matches!(far.finish(1), Err(Fault::TooLong { .. })));
 }
 

@@ -31,7 +31,7 @@ pub(super) fn draw(chart: &Chart) -> String {
     let ticks = ticks::times(chart.axis.from, chart.axis.to, chart.axis.kind, PLOT);
     let height = if chart.panels.len() == 1 { ALONE } else { AMONG };
     for panel in &chart.panels {
-        y = head(panel, y + 24.0, &mut body);
+        y = head(panel, y + 30.0, &mut body);
         plot(panel, scale, &ticks, (y, height), &mut body);
         y += height + ROW;
         for tick in &ticks {
@@ -66,7 +66,7 @@ pub(super) fn draw(chart: &Chart) -> String {
 const STYLE: &str = "<style>text { fill: #737b85 } .title { font-size: 18px; font-weight: 600 } \
     .panel { font-size: 14px; font-weight: 600 } .x { text-anchor: middle } .y { text-anchor: end } \
     .grid { stroke: #808890; stroke-opacity: .25 } .base { stroke: #808890 } \
-    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .area { fill-opacity: .45 }</style>\n";
+    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .area { fill-opacity: .6 }</style>\n";
 
 #[derive(Debug, Clone, Copy)]
 struct Scale {

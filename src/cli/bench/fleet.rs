@@ -1,7 +1,8 @@
 //! The processes of a measurement: started, measured from outside, ended.
 
-use super::Args;
+use super::series::Recording;
 use super::stats::Summary;
+use super::{Args, Scenario};
 use crate::cli::Failure;
 use crate::cli::output::TempDir;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +24,8 @@ pub(super) struct Fleet {
     pub(super) url: String,
     /// Makes names of this measurement its own.
     pub(super) nonce: String,
+    /// What happens when, if somebody wants to know.
+    pub(super) recording: Option<Recording>,
     /// In the order in which they end: workers, server, store.
     members: Vec<Member>,
     redis: Option<String>,
@@ -71,16 +74,18 @@ impl Fleet {
             urls
         };
         let url = urls.first().cloned().unwrap_or_default();
+        let recorded = args.scenario == Scenario::Chain && args.out.is_some();
+        let mut recording = recorded.then(Recording::new).transpose()?;
         for url in urls.iter().cycle().take(args.workers as usize) {
-            let child = Command::new(this_program()?)
-                .args(["bench-worker", "--server", url, "--concurrency", &args.concurrency.to_string()])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .kill_on_drop(true)
-                .spawn()?;
+            let mut command = Command::new(this_program()?);
+            command.args(["bench-worker", "--server", url, "--concurrency", &args.concurrency.to_string()]);
+            if let Some(recording) = &mut recording {
+                command.arg("--record").arg(recording.worker());
+            }
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
             members.insert(0, Member { name: "worker", child, before: 0.0 });
         }
-        Ok(Self { url, nonce, members, redis, before: None, _dir: dir })
+        Ok(Self { url, nonce, recording, members, redis, before: None, _dir: dir })
     }
 
     /// What is spent up to now does not count.
@@ -91,10 +96,17 @@ impl Fleet {
         if let Some(address) = &self.redis {
             self.before = redis_info(address).await;
         }
+        if let Some(recording) = &mut self.recording {
+            let pid = |m: &Member| Some((m.name, m.child.id()?));
+            recording.begin(self.members.iter().filter_map(pid).collect());
+        }
     }
 
     /// Adds what the processes cost.
-    pub(super) async fn end(&self, args: &Args, summary: &mut Summary) {
+    pub(super) async fn end(&mut self, args: &Args, summary: &mut Summary) {
+        if let Some(recording) = &mut self.recording {
+            recording.end();
+        }
         let mut total = 0.0;
         let mut spent: BTreeMap<&str, f64> = BTreeMap::new();
         for member in &self.members {
@@ -133,8 +145,8 @@ impl Fleet {
         });
     }
 
-    /// Ends everything in order; what does not end is killed.
-    pub(super) async fn stop(mut self) {
+    /// Ends everything in order; what does not end is killed. Returns what was recorded.
+    pub(super) async fn stop(mut self) -> Option<Recording> {
         for member in &mut self.members {
             if let Some(pid) = member.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
             {
@@ -145,6 +157,7 @@ impl Fleet {
                 let _ = member.child.kill().await;
             }
         }
+        self.recording
     }
 }
 

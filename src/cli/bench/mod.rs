@@ -8,6 +8,9 @@
 //! fleet.rs   the processes, what they cost, and what Redis says
 //! stats.rs   percentiles, the straightness of a curve, summary.json
 //! worker.rs  the no-op worker
+//! progress.rs            the line that says how it goes
+//! series.rs charts.rs    of the chain, what happened when: series.csv, series.json and pictures
+//! spans.rs sampler.rs    … as workers record it, and what the processes use meanwhile
 //! ```
 //!
 //! Invariants
@@ -17,9 +20,14 @@
 //! To add a scenario: its file with a `run`, a variant of [`Scenario`], its figures in [`stats::Summary`].
 
 mod chain;
+mod charts;
 mod fanout;
 mod fleet;
 mod idle;
+mod progress;
+mod sampler;
+mod series;
+mod spans;
 mod stats;
 mod worker;
 
@@ -60,7 +68,7 @@ pub(super) struct Args {
     /// Measures this server instead of one of our own
     #[arg(long, value_name = "URL", conflicts_with = "store")]
     server: Option<String>,
-    /// Where to write summary.json and the logs of the processes
+    /// Where to write summary.json and the logs of the processes; of `chain` also series.csv, series.json and charts
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -93,7 +101,7 @@ pub(super) async fn run(args: Args) -> Outcome {
     caller.register(text).await.map_err(failure)?;
     fleet.begin().await;
     let mut summary = match args.scenario {
-        Scenario::Chain => chain::run(&args, &caller, &workflow, &fleet.nonce).await?,
+        Scenario::Chain => chain::run(&args, &mut fleet, &caller, &workflow).await?,
         Scenario::Idle => idle::run(&args, &caller, &workflow, &fleet.nonce).await?,
         Scenario::Fanout => fanout::run(&args, &caller, &workflow, &fleet.nonce).await?,
     };
@@ -106,7 +114,10 @@ pub(super) async fn run(args: Args) -> Outcome {
             .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
         output::note(&format!("written: {}", path.display()));
     }
-    fleet.stop().await;
+    let recording = fleet.stop().await;
+    if let (Some(recording), Some(out)) = (recording, &args.out) {
+        recording.write(&format!("{} runs of {} tasks", args.runs, args.tasks), out)?;
+    }
     if summary.audit == "ok" { Ok(()) } else { Err(Failure::failed(format!("audit: {}", summary.audit))) }
 }
 

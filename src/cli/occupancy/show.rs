@@ -145,7 +145,8 @@ impl Told {
                 lines: vec![changes("starts", 2, |b| b.starts), changes("ends", 1, |b| b.ends)],
             },
         ];
-        let title = format!("Tasks running at the same time: {}", self.file);
+        let file = std::path::Path::new(&self.file).file_name().map(|name| name.to_string_lossy());
+        let title = format!("Tasks running at the same time: {}", file.unwrap_or_default());
         let axis = Axis { from: from.0, to: to.0, kind: AxisKind::Epoch };
         Chart { title, note, axis, panels }.svg()
     }

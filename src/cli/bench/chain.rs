@@ -3,7 +3,9 @@
 use super::audit::{self, Faults};
 use super::fleet::Fleet;
 use super::flow::Flow;
-use super::stats::{Summary, Times, ms, straightness};
+use super::progress::{self, Progress};
+use super::series::Ran;
+use super::stats::{Summary, Times, straightness};
 use super::{Args, Ids, failure};
 use crate::cli::{Failure, output};
 use crate::client::{Caller, Events};
@@ -11,9 +13,10 @@ use crate::model::time::{Clock as _, SystemClock};
 use crate::proto::v1 as pb;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 /// Starts per message, and messages between here and the connection.
 const BATCH: u32 = 64;
@@ -55,21 +58,35 @@ pub(super) async fn run(
     let cursor = warm_up(caller, &mut events, workflow, flow, &prefix).await?;
     fleet.begin().await;
     let mut seen = vec![Seen::default(); args.runs as usize];
-    let began = Instant::now();
+    let (began, began_wall) = (Instant::now(), SystemClock.now().0);
     let since = move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
 
+    let mut progress = Progress::new(flow.tasks);
+    let counter = Arc::clone(&progress.submitted);
     let starts = Starts {
         workflow: workflow.to_owned(),
         prefix: prefix.clone(),
         runs: args.runs,
         input: flow.input.clone(),
     };
-    let submitting = tokio::spawn(submit(caller.clone(), starts, began));
+    let submitting = tokio::spawn(submit(caller.clone(), starts, began, counter));
     let mut completed = 0_u32;
     let mut times = Vec::with_capacity(seen.len());
-    let mut said = Instant::now();
+    let mut heard = Instant::now();
+    let mut ticks = tokio::time::interval_at(began + progress::EVERY, progress::EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while completed < args.runs {
-        let Ok(message) = tokio::time::timeout(STUCK_AFTER, events.message()).await else { break };
+        let message = tokio::select! {
+            message = events.message() => message,
+            _ = ticks.tick() => {
+                progress.tell();
+                if heard.elapsed() > STUCK_AFTER {
+                    break;
+                }
+                continue;
+            }
+        };
+        heard = Instant::now();
         let Some(batch) = message.map_err(|e| failure(e.into()))? else {
             return Err(Failure::failed("the server ended the stream of events"));
         };
@@ -85,22 +102,27 @@ pub(super) async fn run(
                 seen.completed = now;
                 seen.event = (wall - event.time_us).max(0).unsigned_abs();
                 times.push(now);
+                progress.finished(seen.event);
             }
         }
-        if said.elapsed() > Duration::from_secs(1) {
-            said = Instant::now();
-            output::note(&format!(
-                "{completed} of {} runs completed after {:.1} s",
-                args.runs,
-                ms(now) / 1_000.0
-            ));
-        }
     }
+    progress.end();
     let submitted = submitting.await.map_err(|e| Failure::failed(e.to_string()))??;
     for (seen, sent) in seen.iter_mut().zip(&submitted.sent) {
         seen.sent = *sent;
     }
     fleet.end().await;
+    if let Some(recording) = &mut fleet.recording {
+        let wall = |since: u64| began_wall.saturating_add_unsigned(since);
+        let ran = seen.iter().zip(&submitted.acknowledgements).map(|(seen, acknowledged)| Ran {
+            submitted: (*acknowledged > 0).then(|| wall(*acknowledged)),
+            finished: (seen.completions > 0).then(|| {
+                let arrived = wall(seen.completed);
+                (arrived.saturating_sub_unsigned(seen.event), arrived)
+            }),
+        });
+        recording.ran(began_wall, ran.collect());
+    }
     let audit = audit(caller, workflow, flow, &cursor, &ids, &seen, &submitted).await;
     Ok(summary(args, flow, &seen, &times, &submitted, audit))
 }
@@ -153,7 +175,9 @@ pub(super) struct Starts {
 pub(super) struct Submitted {
     /// When each start was sent.
     pub(super) sent: Vec<u64>,
-    /// When the last one was acknowledged.
+    /// When each was acknowledged; 0 for not.
+    pub(super) acknowledgements: Vec<u64>,
+    /// When the last one was.
     pub(super) acknowledged: u64,
     pub(super) refused: Vec<String>,
 }
@@ -166,11 +190,13 @@ impl Submitted {
     }
 }
 
-/// Sends the starts as fast as they are taken; times are µs since `began`.
+/// Sends the starts as fast as they are taken; times are µs since `began`, and `counter` tells how many were
+/// acknowledged up to now.
 pub(super) async fn submit(
     caller: Caller,
     Starts { workflow, prefix, runs, input }: Starts,
     began: Instant,
+    counter: Arc<AtomicU32>,
 ) -> Result<Submitted, Failure> {
     let batch = (BATCH_BYTES / input.len().max(1)).clamp(1, BATCH as usize) as u32;
     let since = move || u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -208,16 +234,24 @@ pub(super) async fn submit(
     let starts = tokio_stream::wrappers::ReceiverStream::new(rx);
     let mut acks = caller.start_many(starts).await.map_err(failure)?;
     let mut refused = Vec::new();
+    let mut acknowledgements = vec![0; runs as usize];
     let mut acknowledged = 0;
     while acknowledged < runs {
         let Some(message) = acks.message().await.map_err(|e| failure(e.into()))? else { break };
         room.add_permits(message.acks.len());
+        let now = since();
         for ack in message.acks {
             acknowledged += 1;
-            if let Some(pb::start_ack::Outcome::Refused(problem)) = ack.outcome {
-                refused.push(format!("{}: {}", problem.code, problem.message));
+            let place = usize::try_from(ack.sequence).ok().and_then(|n| acknowledgements.get_mut(n));
+            match (ack.outcome, place) {
+                (Some(pb::start_ack::Outcome::Refused(problem)), _) => {
+                    refused.push(format!("{}: {}", problem.code, problem.message));
+                }
+                (_, Some(at)) => *at = now,
+                (_, None) => {}
             }
         }
+        counter.store(acknowledged, Ordering::Relaxed);
     }
     let at = since();
     room.close();
@@ -225,7 +259,7 @@ pub(super) async fn submit(
     if acknowledged < runs {
         refused.push(format!("{} starts were not acknowledged", runs - acknowledged));
     }
-    Ok(Submitted { sent, acknowledged: at, refused })
+    Ok(Submitted { sent, acknowledgements, acknowledged: at, refused })
 }
 
 /// `ok`, or everything that is wrong.

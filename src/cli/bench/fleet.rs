@@ -1,7 +1,8 @@
 //! The processes of a measurement: started, measured from outside, ended.
 
-use super::Args;
+use super::series::Recording;
 use super::stats::Summary;
+use super::{Args, Scenario};
 use crate::cli::Failure;
 use crate::cli::output::TempDir;
 use rustix::process::{Pid, Signal, kill_process};
@@ -33,6 +34,8 @@ pub(super) struct Fleet {
     pub(super) url: String,
     /// Makes names of this measurement its own.
     pub(super) nonce: String,
+    /// What happens when, if somebody wants to know.
+    pub(super) recording: Option<Recording>,
     /// In the order in which they end: workers, server, store.
     members: Vec<Member>,
     redis: Option<String>,
@@ -106,27 +109,47 @@ impl Fleet {
             urls
         };
         let url = urls.first().cloned().unwrap_or_default();
+        let recorded = args.scenario == Scenario::Chain && args.out.is_some();
+        let mut recording = recorded.then(Recording::new).transpose()?;
         for url in urls.iter().cycle().take(workers as usize) {
-            let child = Command::new(this_program()?)
-                .args(["bench-worker", "--server", url, "--concurrency", &args.credit().to_string()])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .kill_on_drop(true)
-                .spawn()?;
+            let mut command = Command::new(this_program()?);
+            command.args(["bench-worker", "--server", url, "--concurrency", &args.credit().to_string()]);
+            if let Some(recording) = &mut recording {
+                command.arg("--record").arg(recording.worker());
+            }
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
             members.insert(0, Member { name: "worker", child });
         }
         let redis_url = Some(store_url).filter(|url| url.starts_with("redis://"));
-        Ok(Self { url, nonce, members, redis, redis_url, began: None, ended: None, rest: None, _dir: dir })
+        Ok(Self {
+            url,
+            nonce,
+            recording,
+            members,
+            redis,
+            redis_url,
+            began: None,
+            ended: None,
+            rest: None,
+            _dir: dir,
+        })
     }
 
     /// The measurement begins, once Redis is at rest: what was spent up to now does not count.
     pub(super) async fn begin(&mut self) {
         self.at_rest().await;
         self.began = Some(self.meter().await);
+        if let Some(recording) = &mut self.recording {
+            let pid = |m: &Member| Some((m.name, m.child.id()?));
+            recording.begin(self.members.iter().filter_map(pid).collect());
+        }
     }
 
     /// The measurement is over: what is spent from now on does not count. Waits until Redis is at rest.
     pub(super) async fn end(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.end();
+        }
         self.ended = Some(self.meter().await);
         self.rest = self.at_rest().await;
     }
@@ -250,8 +273,8 @@ impl Fleet {
         self.redis_url.as_deref()
     }
 
-    /// Ends everything in order; what does not end is killed.
-    pub(super) async fn stop(mut self) {
+    /// Ends everything in order; what does not end is killed. Returns what was recorded.
+    pub(super) async fn stop(mut self) -> Option<Recording> {
         for member in &mut self.members {
             if let Some(pid) = member.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
             {
@@ -262,6 +285,7 @@ impl Fleet {
                 let _ = member.child.kill().await;
             }
         }
+        self.recording
     }
 }
 

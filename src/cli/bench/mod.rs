@@ -13,6 +13,9 @@
 //! fleet.rs    the processes, what they cost, and what Redis says
 //! ceiling.rs  the commit script alone          stats.rs    percentiles, summary.json
 //! worker.rs   the no-op worker
+//! progress.rs the line that says how it goes
+//! series.rs charts.rs    of the chain, what happened when: series.csv, series.json and pictures
+//! spans.rs sampler.rs    … as workers record it, and what the processes use meanwhile
 //! ```
 //!
 //! Invariants
@@ -27,11 +30,16 @@ mod attach;
 mod audit;
 mod ceiling;
 mod chain;
+mod charts;
 mod fanout;
 mod fleet;
 mod flow;
 mod idle;
 mod open;
+mod progress;
+mod sampler;
+mod series;
+mod spans;
 mod sse;
 mod stats;
 mod worker;
@@ -124,7 +132,7 @@ pub(super) struct Args {
     /// Measures this server instead of one of our own
     #[arg(long, value_name = "URL", conflicts_with = "store")]
     server: Option<String>,
-    /// Where to write summary.json and the logs of the processes
+    /// Where to write summary.json and the logs of the processes; of `chain` also series.csv, series.json and charts
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -337,7 +345,10 @@ pub(super) async fn run(args: Args) -> Outcome {
             .map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?;
         output::note(&format!("written: {}", path.display()));
     }
-    fleet.stop().await;
+    let recording = fleet.stop().await;
+    if let (Some(recording), Some(out)) = (recording, &args.out) {
+        recording.write(&format!("{} runs of {} tasks", args.runs, args.tasks), out)?;
+    }
     if summary.audit == "ok" { Ok(()) } else { Err(Failure::failed(format!("audit: {}", summary.audit))) }
 }
 

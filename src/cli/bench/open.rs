@@ -12,6 +12,7 @@ use super::{Args, Ids, failure};
 use crate::cli::Failure;
 use crate::client::Caller;
 use crate::proto::v1 as pb;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Runs of a page of the list, the most there may be.
@@ -33,7 +34,7 @@ pub(super) async fn run(
         input: flow.input.clone(),
     };
     fleet.begin().await;
-    let submitted = submit(caller.clone(), starts, Instant::now()).await?;
+    let submitted = submit(caller.clone(), starts, Instant::now(), Arc::default()).await?;
     fleet.end().await;
     let mut faults = Faults::default();
     submitted.audit(&mut faults);

@@ -165,6 +165,12 @@ impl FromIterator<u64> for Times {
     }
 }
 
+/// The value below which the share `q` of `sorted` lies; none of nothing. For few values, where [`Times`] is too large.
+pub(super) fn percentile(sorted: &[u64], q: f64) -> Option<u64> {
+    let rank = (sorted.len() as f64 * q).ceil() as usize;
+    sorted.get(rank.max(1) - 1).copied()
+}
+
 /// Microseconds as milliseconds.
 pub(super) fn ms(us: u64) -> f64 {
     us as f64 / 1_000.0
@@ -210,6 +216,14 @@ mod tests {
         assert!(middle.abs_diff(1_234_567) < 1_235, "{middle}");
         assert!(most.abs_diff(Times::MAX) < Times::MAX / 1_000, "{most}");
         assert_eq!(long.us(0.0), Some(0));
+    }
+
+    #[test]
+    fn percentiles_of_few_values_are_values_that_occurred() {
+        let sorted: Vec<u64> = (1..=100).collect();
+        assert_eq!((percentile(&sorted, 0.5), percentile(&sorted, 0.99)), (Some(50), Some(99)));
+        assert_eq!((percentile(&sorted, 1.0), percentile(&sorted, 0.0)), (Some(100), Some(1)));
+        assert_eq!((percentile(&[7], 0.99), percentile(&[], 0.5)), (Some(7), None));
     }
 
     #[test]

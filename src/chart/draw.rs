@@ -66,7 +66,7 @@ pub(super) fn draw(chart: &Chart) -> String {
 const STYLE: &str = "<style>text { fill: #737b85 } .title { font-size: 18px; font-weight: 600 } \
     .panel { font-size: 14px; font-weight: 600 } .x { text-anchor: middle } .y { text-anchor: end } \
     .grid { stroke: #808890; stroke-opacity: .25 } .base { stroke: #808890 } \
-    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round } .area { fill-opacity: .6 }</style>\n";
+    .line { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round } .area { fill-opacity: .6 }</style>\n";
 
 #[derive(Debug, Clone, Copy)]
 struct Scale {
@@ -90,7 +90,7 @@ impl Scale {
 fn head(panel: &Panel, mut y: f64, body: &mut String) -> f64 {
     let title = cut(&panel.title, 60);
     let _ = writeln!(body, "<text x=\"{LEFT}\" y=\"{y:.1}\" class=\"panel\">{title}</text>");
-    let mut x = LEFT + panel.title.chars().count().min(60) as f64 * 8.2 + 18.0;
+    let mut x = LEFT + panel.title.chars().count().min(60) as f64 * 8.6 + 22.0;
     for line in &panel.lines {
         let width = 20.0 + line.name.chars().count().min(NAME) as f64 * CHARACTER + 16.0;
         if x + width > WIDTH - RIGHT && x > LEFT {
@@ -163,7 +163,9 @@ fn stroke(points: &[Point], scale: Scale, y: impl Fn(f64) -> f64, shape: Shape) 
             continue;
         }
         let _ = match (open, shape) {
-            (false, _) => write!(path, "M{x:.1} {:.1}", y(point.high)),
+            // Of no length, so that a point that stands alone is a dot.
+            (false, Shape::Line) => write!(path, "M{x:.1} {:.1}h0", y(point.high)),
+            (false, Shape::Steps | Shape::Area) => write!(path, "M{x:.1} {:.1}", y(point.high)),
             (true, Shape::Steps) => write!(path, "H{x:.1}V{:.1}", y(point.high)),
             (true, Shape::Line | Shape::Area) => write!(path, "L{x:.1} {:.1}", y(point.high)),
         };

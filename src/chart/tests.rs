@@ -40,10 +40,9 @@ fn axes_of_values_have_round_ticks() {
     assert_eq!(values(4.0, true), (4.0, vec![0.0, 1.0, 2.0, 3.0, 4.0]));
     assert_eq!(values(0.3, true), (1.0, vec![0.0, 1.0]));
     assert_eq!(values(1_000.0, true).1, [0.0, 200.0, 400.0, 600.0, 800.0, 1_000.0]);
-    assert_eq!(values(1_001.0, true).0, 1_500.0);
-    assert_eq!(values(0.0, false).0, 1.0);
+    assert_eq!((values(1_001.0, true).1.last(), values(0.0, false).1.last()), (Some(&1_500.0), Some(&1.0)));
     for bad in [f64::NAN, f64::INFINITY, -1.0] {
-        assert_eq!(values(bad, false).0, 1.0);
+        assert_eq!(values(bad, false), values(1.0, false));
     }
     for n in 1..2_000 {
         let max = f64::from(n) * 0.37;

@@ -56,7 +56,8 @@ pub(super) struct Tick {
 pub(super) fn times(from: i64, to: i64, kind: AxisKind, width: f64) -> Vec<Tick> {
     let span = i128::from(to) - i128::from(from);
     let fits = |step: &i64| {
-        let longest = label(to, *step, kind).chars().count().max(label(from, *step, kind).chars().count());
+        let longest =
+            label(to, *step, kind, to).chars().count().max(label(from, *step, kind, to).chars().count());
         span as f64 / *step as f64 * (longest as f64 * 7.4 + 22.0) <= width
     };
     let Some(step) = time_steps().find(fits) else { return Vec::new() };
@@ -67,7 +68,7 @@ pub(super) fn times(from: i64, to: i64, kind: AxisKind, width: f64) -> Vec<Tick>
     while at <= to {
         let date = if kind == AxisKind::Epoch && step < DAY { date(at) } else { String::new() };
         let news = if date == before { String::new() } else { date.clone() };
-        ticks.push(Tick { at, label: label(at, step, kind), date: news });
+        ticks.push(Tick { at, label: label(at, step, kind, to), date: news });
         before = date;
         let Some(next) = at.checked_add(step) else { break };
         at = next;
@@ -75,13 +76,14 @@ pub(super) fn times(from: i64, to: i64, kind: AxisKind, width: f64) -> Vec<Tick>
     ticks
 }
 
-fn label(at: i64, step: i64, kind: AxisKind) -> String {
+/// A time on an axis that goes up to `to`.
+fn label(at: i64, step: i64, kind: AxisKind, to: i64) -> String {
     let digits = match step {
         step if step % SECOND == 0 => 0,
         step => 6 - (step as f64).log10().floor() as usize,
     };
     match kind {
-        AxisKind::Elapsed if at < 60 * SECOND && step < 60 * SECOND => {
+        AxisKind::Elapsed if to < 60 * SECOND => {
             format!("{:.digits$} s", at as f64 / SECOND as f64)
         }
         AxisKind::Elapsed => {

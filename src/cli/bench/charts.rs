@@ -6,6 +6,9 @@ use super::sampler::KINDS;
 use super::series::Table;
 use crate::chart::{Axis, AxisKind, Chart, Line, Panel, Point, Shape};
 
+/// Buckets of a second.
+const SECOND: usize = Table::PER_SECOND as usize;
+
 /// Everything that is drawn, by the name of its file.
 pub(super) fn all(title: &str, table: &Table) -> [(&'static str, Chart); 4] {
     let chart = |what: &str, note: &str, panels| Chart {
@@ -25,7 +28,14 @@ pub(super) fn all(title: &str, table: &Table) -> [(&'static str, Chart); 4] {
             true,
             vec![total(table, "started", "started", 0), total(table, "completed", "completed", 2)],
         ),
-        panel("Tasks completed per second", true, vec![rate(table)]),
+        panel(
+            "Tasks completed per second",
+            true,
+            vec![
+                line(table, "completed", "in each 100 ms", 2, Shape::Area, Table::PER_SECOND),
+                mean(table, "completed", "mean of a second", 7, Table::PER_SECOND),
+            ],
+        ),
     ];
     let running = vec![
         panel(
@@ -50,17 +60,16 @@ pub(super) fn all(title: &str, table: &Table) -> [(&'static str, Chart); 4] {
             line(table, "event_delay_p50_ms", "p50", 0, Shape::Line, 1.0),
         ],
     )];
-    let by_kind = |suffix: &str, shape, scale: f64| {
-        let lines = KINDS.into_iter().enumerate().map(|(n, kind)| {
-            let color = [0, 2, 7, 1][n];
-            line(table, &format!("{kind}_{suffix}"), kind, color, shape, scale)
-        });
-        // Not all are ours to watch.
+    // Not all are ours to watch.
+    let by_kind = |draw: &dyn Fn(&str, usize) -> Line| {
+        let lines = KINDS.into_iter().zip([0, 2, 7, 1]).map(|(kind, color)| draw(kind, color));
         lines.filter(|line| line.points.iter().any(|p| p.high.is_finite())).collect::<Vec<_>>()
     };
+    let cpu = |kind: &str, color| mean(table, &format!("{kind}_cpu"), kind, color, 1.0);
+    let rss = |kind: &str, color| line(table, &format!("{kind}_rss_bytes"), kind, color, Shape::Steps, 1e-6);
     let cost = vec![
-        panel("Processor, cores", false, by_kind("cpu", Shape::Steps, 1.0)),
-        panel("Resident memory, MB", false, by_kind("rss_bytes", Shape::Steps, 1e-6)),
+        panel("Processor, cores", false, by_kind(&cpu)),
+        panel("Resident memory, MB", false, by_kind(&rss)),
     ];
     [
         (
@@ -84,7 +93,7 @@ pub(super) fn all(title: &str, table: &Table) -> [(&'static str, Chart); 4] {
             "cost.svg",
             chart(
                 "Processor and memory",
-                "sampled four times a second; all processes of a kind together",
+                "sampled four times a second, processor as the mean of a second; all processes of a kind together",
                 cost,
             ),
         ),
@@ -100,11 +109,7 @@ fn line(table: &Table, column: &str, name: &str, color: usize, shape: Shape, sca
     let values = table.column(column);
     let value = |v: &Option<f64>| v.map_or(f64::NAN, |v| v * scale);
     let points = match shape {
-        // In the middle of their buckets; those without a value are passed over.
-        Shape::Line => {
-            let known = values.iter().enumerate().filter(|(_, v)| v.is_some());
-            known.map(|(n, v)| Point::new(i64::midpoint(Table::at(n), Table::at(n + 1)), value(v))).collect()
-        }
+        Shape::Line => middles(values.iter().map(value)),
         Shape::Steps | Shape::Area => {
             let last = values.last().map(|v| Point::new(Table::at(values.len()), value(v)));
             values.iter().enumerate().map(|(n, v)| Point::new(Table::at(n), value(v))).chain(last).collect()
@@ -124,8 +129,36 @@ fn total(table: &Table, column: &str, name: &str, color: usize) -> Line {
     Line { name: name.to_owned(), color, shape: Shape::Line, points }
 }
 
-fn rate(table: &Table) -> Line {
-    line(table, "completed", "in each 100 ms", 2, Shape::Steps, Table::PER_SECOND)
+/// A column as the mean of the second around each bucket.
+fn mean(table: &Table, column: &str, name: &str, color: usize, scale: f64) -> Line {
+    let values = table.column(column);
+    let around = |n: usize| {
+        let near = &values[n.saturating_sub(SECOND / 2)..values.len().min(n + SECOND.div_ceil(2))];
+        let known = near.iter().flatten();
+        // Where there is no value there is no mean.
+        if values[n].is_some() { known.clone().sum::<f64>() / known.count() as f64 * scale } else { f64::NAN }
+    };
+    Line { name: name.to_owned(), color, shape: Shape::Line, points: middles((0..values.len()).map(around)) }
+}
+
+/// Points in the middle of their buckets. Those without a value are passed over, and interrupt the line where there are
+/// many.
+fn middles(values: impl Iterator<Item = f64>) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    let mut missing = 0;
+    for (n, value) in values.enumerate() {
+        let at = i64::midpoint(Table::at(n), Table::at(n + 1));
+        if value.is_finite() {
+            missing = 0;
+            points.push(Point::new(at, value));
+        } else {
+            missing += 1;
+            if missing == SECOND {
+                points.push(Point::new(at, f64::NAN));
+            }
+        }
+    }
+    points
 }
 
 #[cfg(test)]
@@ -143,5 +176,14 @@ mod tests {
         assert_eq!(delay, &[Point::new(250_000, 15.0)]);
         let kinds: Vec<_> = charts[3].1.panels[0].lines.iter().map(|l| l.name.as_str()).collect();
         assert_eq!(kinds, ["server", "worker"]);
+    }
+
+    #[test]
+    fn a_line_goes_over_short_gaps_and_is_interrupted_by_long_ones() {
+        let values = |gap: usize| [1.0].into_iter().chain(vec![f64::NAN; gap]).chain([2.0]);
+        assert_eq!(middles(values(SECOND - 1)).len(), 2);
+        let points = middles(values(3 * SECOND));
+        assert_eq!(points.iter().map(|p| p.high.is_finite()).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!((points[0].at, points[2].at), (50_000, Table::at(3 * SECOND + 1) + 50_000));
     }
 }

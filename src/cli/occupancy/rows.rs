@@ -57,7 +57,7 @@ impl Epoch {
             return Err(bad());
         }
         // In billionths of the unit; the sign comes last, so that all is rounded down together.
-        let fraction = format!("{:0<9.9}", fraction);
+        let fraction = format!("{fraction:0<9.9}");
         let billionths = format!("{whole}{fraction}").parse::<i128>().map_err(|_| bad())?;
         let billionths = if text.starts_with('-') { -billionths } else { billionths };
         let us = match self {
@@ -158,20 +158,13 @@ impl<'a, R: Read> Reader<'a, R> {
     /// Hands every row that counts to `take`, in the order of the file.
     pub(super) fn each(mut self, mut take: impl FnMut(Row) -> Result<(), Stop>) -> Result<Seen, Stop> {
         let mut seen = Seen { rows: 0, refused: 0, told: Vec::new(), names: Names::new() };
-        let mut columns = None;
-        while let Some(line) = self.records.next()? {
-            let Columns { start, end, tag } = match columns {
-                Some(columns) => columns,
-                None => {
-                    let heading = self.is_heading();
-                    let found = self.columns(heading)?;
-                    columns = Some(found);
-                    if heading {
-                        continue;
-                    }
-                    found
-                }
-            };
+        let mut next = self.records.next()?;
+        let heading = next.is_some() && self.is_heading();
+        let Columns { start, end, tag } = self.columns(heading)?;
+        if heading {
+            next = self.records.next()?;
+        }
+        while let Some(line) = next {
             match self.interval(self.records.field(start), self.records.field(end)) {
                 Ok(interval) => {
                     let key = tag.map(|tag| seen.names.key(self.records.field(tag))).transpose()?;
@@ -185,6 +178,7 @@ impl<'a, R: Read> Reader<'a, R> {
                     }
                 }
             }
+            next = self.records.next()?;
         }
         Ok(seen)
     }

@@ -6,6 +6,7 @@ use crate::model::duration;
 use crate::model::time::Timestamp;
 use crate::occupancy::{Bucket, Step};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 
 /// Columns of a picture; more are nothing that can be seen.
 const COLUMNS: usize = 800;
@@ -115,14 +116,15 @@ impl Told {
             duration::format(self.step.span())
         );
         if per_column > 1 {
-            note.push_str(&format!(", {per_column} in each column"));
+            // Writing to a string does not fail.
+            let _ = write!(note, ", {per_column} in each column");
         }
         if self.refused > 0 {
-            note.push_str(&format!("; {} rows refused", self.refused));
+            let _ = write!(note, "; {} rows refused", self.refused);
         }
         let mut lines = match &self.tags {
             None => vec![area("average", 0, &all, None)],
-            Some(tags) => self.stacked(tags, per_column),
+            Some(tags) => stacked(tags, per_column),
         };
         lines.push(Line {
             name: "most at once".to_owned(),
@@ -151,33 +153,6 @@ impl Told {
         Chart { title, note, axis, panels }.svg()
     }
 
-    /// Averages on top of each other, the largest below.
-    fn stacked(&self, tags: &[Tag], per_column: usize) -> Vec<Line> {
-        let mut tags: Vec<_> =
-            tags.iter().map(|tag| (tag.name.as_str(), columns(&tag.buckets, per_column))).collect();
-        let size = |buckets: &[Bucket]| buckets.iter().map(|b| b.area).sum::<i128>();
-        tags.sort_by_key(|(name, buckets)| (-size(buckets), *name));
-        let rest = tags.split_off(tags.len().min(COLORED));
-        let mut below = vec![0.0; tags.first().map_or(0, |(_, buckets)| buckets.len())];
-        let mut lines: Vec<Line> = Vec::new();
-        for (n, (name, buckets)) in tags.iter().enumerate() {
-            let name = if name.is_empty() { "no tag" } else { name };
-            lines.push(area(name, n, buckets, Some(&below)));
-            for (below, bucket) in below.iter_mut().zip(buckets) {
-                *below += bucket.avg();
-            }
-        }
-        if !rest.is_empty() {
-            let sum = |at: usize| rest.iter().map(|(_, buckets)| buckets[at].area).sum::<i128>();
-            let mut buckets = rest[0].1.clone();
-            for (at, bucket) in buckets.iter_mut().enumerate() {
-                bucket.area = sum(at);
-            }
-            lines.push(area(&format!("{} others", rest.len()), COLORED, &buckets, Some(&below)));
-        }
-        lines
-    }
-
     fn window(&self) -> (Timestamp, Timestamp) {
         let last = self.all[self.all.len() - 1];
         (self.all[0].at, last.at.plus(last.width))
@@ -190,6 +165,33 @@ impl Told {
             Some(tags) => tags.iter().map(|tag| (Some(tag.name.as_str()), &tag.buckets[at])).collect(),
         }
     }
+}
+
+/// Averages on top of each other, the largest below.
+fn stacked(tags: &[Tag], per_column: usize) -> Vec<Line> {
+    let mut tags: Vec<_> =
+        tags.iter().map(|tag| (tag.name.as_str(), columns(&tag.buckets, per_column))).collect();
+    let size = |buckets: &[Bucket]| buckets.iter().map(|b| b.area).sum::<i128>();
+    tags.sort_by_key(|(name, buckets)| (-size(buckets), *name));
+    let rest = tags.split_off(tags.len().min(COLORED));
+    let mut below = vec![0.0; tags.first().map_or(0, |(_, buckets)| buckets.len())];
+    let mut lines: Vec<Line> = Vec::new();
+    for (n, (name, buckets)) in tags.iter().enumerate() {
+        let name = if name.is_empty() { "no tag" } else { name };
+        lines.push(area(name, n, buckets, Some(&below)));
+        for (below, bucket) in below.iter_mut().zip(buckets) {
+            *below += bucket.avg();
+        }
+    }
+    if !rest.is_empty() {
+        let sum = |at: usize| rest.iter().map(|(_, buckets)| buckets[at].area).sum::<i128>();
+        let mut buckets = rest[0].1.clone();
+        for (at, bucket) in buckets.iter_mut().enumerate() {
+            bucket.area = sum(at);
+        }
+        lines.push(area(&format!("{} others", rest.len()), COLORED, &buckets, Some(&below)));
+    }
+    lines
 }
 
 fn quiet(bucket: &Bucket) -> bool {

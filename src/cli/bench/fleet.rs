@@ -60,6 +60,8 @@ struct Meter {
     /// Processor time in seconds, by kind of process.
     cpu: BTreeMap<&'static str, f64>,
     server_rss: Option<u64>,
+    /// The most that one process of each kind has had up to now.
+    rss_peak: BTreeMap<&'static str, u64>,
     redis: Option<Info>,
 }
 
@@ -176,13 +178,18 @@ impl Fleet {
             None => None,
         };
         let mut cpu = BTreeMap::from([("driver", cpu_seconds(Some(std::process::id())))]);
+        let mut rss_peak = BTreeMap::<_, u64>::new();
         for member in &self.members {
             *cpu.entry(member.name).or_default() += cpu_seconds(member.child.id());
+            if let Some(peak) = memory_of(member, "VmHWM:") {
+                let most = rss_peak.entry(member.name).or_default();
+                *most = peak.max(*most);
+            }
         }
         // Of several, the largest.
         let server_rss =
             self.members.iter().filter(|m| m.name == "server").filter_map(|m| memory_of(m, "VmRSS:")).max();
-        Meter { cpu, server_rss, redis }
+        Meter { cpu, server_rss, rss_peak, redis }
     }
 
     /// Adds what the processes cost, if it was measured from [`Self::begin`] to [`Self::end`].
@@ -199,13 +206,8 @@ impl Fleet {
                 summary.cpu_seconds.insert((*name).to_owned(), json!(round(seconds)));
             }
             summary.server_rss_bytes = ended.server_rss;
-            for member in &self.members {
-                let (name, peak) = (member.name, memory_of(member, "VmHWM:"));
-                let known = summary.rss_peak_bytes.get(name).and_then(Value::as_u64);
-                if let Some(peak) = peak.max(known) {
-                    summary.rss_peak_bytes.insert(name.to_owned(), json!(peak));
-                }
-            }
+            let peaks = ended.rss_peak.iter().map(|(name, peak)| ((*name).to_owned(), json!(peak)));
+            summary.rss_peak_bytes = peaks.collect();
             if args.scenario.does_tasks() {
                 summary.cpu_us_per_task = (total > 0.0).then(|| total * 1e6 / tasks);
                 let per_task = |key| self.grown(key).map(|n| n / tasks);

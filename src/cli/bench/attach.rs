@@ -77,6 +77,8 @@ impl Probe<'_> {
             let task = stream.task().await?;
             let took = micros(began.elapsed());
             stream.complete(&task.token, task.input).await?;
+            // Or the next task may be assigned to this stream, which is about to go.
+            stream.close().await?;
             Ok::<_, WorkerError>((task.run, took))
         };
         let arrived = tokio::time::timeout(ARRIVES_WITHIN, arrival).await;

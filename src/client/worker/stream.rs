@@ -35,14 +35,16 @@ impl Connection {
         };
         let opened = link::over(self.channel.clone(), hello).await;
         let (link, _) = opened.map_err(|e| failed(&self.url, e))?;
-        Ok(Stream { url: self.url.clone(), link, waiting: VecDeque::new() })
+        let (url, task_type) = (self.url.clone(), task_type.to_owned());
+        Ok(Stream { url, task_type, link, waiting: VecDeque::new() })
     }
 }
 
-/// An open stream; dropping it ends it.
+/// An open stream; dropping it ends it, and what the server assigns to it meanwhile goes round by its lease.
 #[derive(Debug)]
 pub(crate) struct Stream {
     url: String,
+    task_type: String,
     link: Link,
     /// Came with another one.
     waiting: VecDeque<pb::Assignment>,
@@ -77,6 +79,20 @@ impl Stream {
                     return Err(failed(&self.url, DialError::Refused(reason)));
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Takes no more tasks, and ends once the server has said that none will come. A task that came unasked meanwhile
+    /// goes round by its lease.
+    pub(crate) async fn close(mut self) -> Result<(), WorkerError> {
+        self.link.outbox.drain(std::iter::once(self.task_type.clone()));
+        loop {
+            if let FromServer::CreditAck(ack) = self.hear().await?
+                && ack.r#type == self.task_type
+                && ack.credit == 0
+            {
+                return Ok(());
             }
         }
     }

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// Rows of start,end[,tag] with or without a heading; - for standard input
+    /// Rows of start and end, perhaps a tag, with or without a heading; - for standard input
     #[arg(value_name = "FILE.csv")]
     file: PathBuf,
     /// Width of the buckets, such as 1s or 5m; they lie at multiples of it since 1970, UTC

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-const RUNS: f64 = 60.0;
+/// As many as take some tenths of a second, so that the processes are looked at meanwhile.
+const RUNS: f64 = 600.0;
 const TASKS: f64 = 4.0;
 
 /// Columns by name; what is empty is none.
@@ -53,7 +54,7 @@ fn the_series_of_a_chain_adds_up_and_is_drawn() {
             "--store",
             "embedded",
             "--runs",
-            "60",
+            "600",
             "--tasks",
             "4",
             "--workers",
@@ -65,7 +66,7 @@ fn the_series_of_a_chain_adds_up_and_is_drawn() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{said}");
-    assert!(said.contains("60 runs submitted") && said.contains("60 finished"), "{said}");
+    assert!(said.contains("600 runs submitted") && said.contains("600 finished"), "{said}");
 
     let read = |name: &str| std::fs::read_to_string(out.path().join(name)).unwrap();
     let columns = columns(&read("series.csv"));

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use downbeat::model::commit::{RunWrite, WakeOp, Write};
 use downbeat::model::ids::{Nonce, Partition};
 use downbeat::model::time::{LeaseTime, Span, Timestamp};
-use downbeat::store::redis::{Options as StoreOptions, RedisStore};
+use downbeat::store::redis::{Load, Options as StoreOptions, RedisStore};
 use downbeat::store::{Hint, SessionRecord, Store, StoreError, StreamPosition, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
@@ -479,4 +479,24 @@ async fn the_layout_before_is_refused_with_what_to_do() {
     assert!(matches!(&error, StoreError::Unreadable(_)), "{error:?}");
     let said = error.to_string();
     assert!(said.contains("layout 1;") && said.contains("use the version that wrote it"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ceiling_is_measured_beside_the_store_and_leaves_nothing() {
+    let (server, store) = started().await;
+    let mut lane = Lane::new(1);
+    lane.apply(&*store, vec![whole("there")]).await;
+    let before = dump(&server).await;
+    for (decisions, bytes_per_decision, lanes, in_flight) in
+        [(1, 500, 1, 1), (32, 600, 2, 2), (128, 9_000, 1, 2)]
+    {
+        let lasting = Duration::from_millis(100);
+        let load = Load { decisions, bytes_per_decision, lanes, in_flight, lasting };
+        let ceiling = Arc::clone(&store).ceiling(load).await.unwrap();
+        assert!(ceiling.transitions_per_second > 0.0, "{ceiling:?}");
+        // One decision alone carries what stands around a batch.
+        let apart = (ceiling.bytes_per_decision - bytes_per_decision as f64).abs();
+        assert!(apart < 20.0 || decisions == 1, "{ceiling:?} for {load:?}");
+        assert_eq!(dump(&server).await, before);
+    }
 }

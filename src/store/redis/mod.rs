@@ -4,7 +4,7 @@
 //! keys.rs     how keys are spelled         scripts.rs  lua/*.lua, one call of one
 //! link.rs     connections, deadlines       reply.rs    replies and errors
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
-//! events.rs   streams
+//! events.rs   streams                      ceiling.rs  how fast the commit script is alone
 //! ```
 //!
 //! Invariants
@@ -15,6 +15,7 @@
 //! To add a verb: a script with its header, a line in `scripts.rs`, a method here, a contract test on every store.
 
 mod batch;
+mod ceiling;
 mod events;
 mod keys;
 mod link;
@@ -35,6 +36,7 @@ use crate::store::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use ceiling::{Ceiling, Load};
 use futures::future::try_join_all;
 use redis::Value;
 use scripts::{Call, Script};

@@ -57,11 +57,18 @@ pub(crate) struct Rendered {
     pub(crate) events: Vec<Option<EventView>>,
 }
 
+/// The events of a note, one for each of its kinds; none for those that are not among `kinds`.
+#[derive(Debug)]
+struct News {
+    kinds: Kinds,
+    events: Vec<Option<EventView>>,
+}
+
 /// Events that this server has just committed, rendered from the state it had at hand: they wait here for the tail
 /// to come by with their position, which then need not read their runs. A cache: what is not here is read.
 #[derive(Debug, Default)]
 struct Fresh {
-    events: HashMap<(RunId, u32), (Kinds, Vec<Option<EventView>>)>,
+    events: HashMap<(RunId, u32), News>,
     order: VecDeque<(RunId, u32)>,
 }
 
@@ -167,7 +174,7 @@ impl Hub {
     pub(crate) fn keep_fresh(&self, note: &EventNote, kinds: Kinds, events: Vec<Option<EventView>>) {
         let key = (note.run.clone(), note.first);
         let mut fresh = self.fresh.lock();
-        if fresh.events.insert(key.clone(), (kinds, events)).is_none() {
+        if fresh.events.insert(key.clone(), News { kinds, events }).is_none() {
             fresh.order.push_back(key);
         }
         while fresh.order.len() > FRESH {
@@ -178,7 +185,7 @@ impl Hub {
 
     /// Events of `kinds` that a note speaks of, if they are at hand.
     pub(crate) fn take_fresh(&self, note: &EventNote, kinds: Kinds) -> Option<Vec<Option<EventView>>> {
-        let (had, events) = self.fresh.lock().events.remove(&(note.run.clone(), note.first))?;
+        let News { kinds: had, events } = self.fresh.lock().events.remove(&(note.run.clone(), note.first))?;
         let whole = had & kinds == kinds && events.len() == note.kinds.len();
         let same =
             || events.iter().zip(&note.kinds).all(|(e, kind)| e.as_ref().is_none_or(|e| e.kind == *kind));

@@ -24,6 +24,11 @@ dev:
 bench *args="chain":
     cargo run --release -- bench {{args}} --out target/bench
 
+# All figures of docs/benchmarks.md, or some: `just figures --only headline --rounds 3`
+figures *args:
+    cargo build --release
+    benches/figures {{args}}
+
 # The same chain on BullMQ, Celery, apalis and Restate, in turns with Downbeat; benches/peers/README.md
 peers *args:
     cargo build --release

@@ -17,12 +17,16 @@ use std::time::Duration;
 /// The commented defaults, as `downbeat serve --print-config` prints them.
 pub const DEFAULTS: &str = include_str!("config.default.toml");
 
+/// The most partitions that the stores take.
+const MAX_PARTITIONS: u16 = 1_024;
+
 /// Environment variables and the settings they stand for.
 pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_LISTEN", "server", "listen"),
     ("DOWNBEAT_DRAIN", "server", "drain"),
     ("DOWNBEAT_STORE", "store", "url"),
     ("DOWNBEAT_DATA", "store", "data"),
+    ("DOWNBEAT_PARTITIONS", "store", "partitions"),
     ("DOWNBEAT_LEASE", "workers", "lease"),
     ("DOWNBEAT_ACK", "workers", "ack"),
     ("DOWNBEAT_PING", "workers", "ping"),
@@ -42,6 +46,8 @@ pub struct Config {
     pub server: Server,
     /// Where the state is.
     pub store: Store,
+    /// How many partitions the store has, or is given when it is initialised; none: as it is, or its default.
+    pub partitions: Option<u16>,
     /// How workers are watched.
     pub workers: Workers,
     /// What is logged.
@@ -131,7 +137,7 @@ macro_rules! section {
     };
 }
 section!(ServerKeys: listen, drain);
-section!(StoreKeys: url, data);
+section!(StoreKeys: url, data, partitions);
 section!(WorkersKeys: lease, ack, ping);
 section!(LogKeys: filter, format);
 
@@ -231,6 +237,19 @@ impl Checked<'_> {
         }
     }
 
+    fn partitions(&mut self) -> Option<u16> {
+        let text = self.text("store", "partitions");
+        if text.is_empty() {
+            return None;
+        }
+        let number = text.parse().ok().filter(|n| (1..=MAX_PARTITIONS).contains(n));
+        if number.is_none() {
+            let message = format!("{text:?} is no number from 1 to {MAX_PARTITIONS}");
+            self.fault("store", "partitions", message);
+        }
+        number
+    }
+
     fn config(mut self) -> Result<Config, ConfigError> {
         let listen = self.text("server", "listen");
         let listen = listen.parse().unwrap_or_else(|_| {
@@ -256,6 +275,7 @@ impl Checked<'_> {
             }
             Store::Redis { url }
         };
+        let partitions = self.partitions();
         let workers = Workers {
             lease: self.duration("workers", "lease", Duration::from_hours(1)),
             ack: self.duration("workers", "ack", Duration::from_mins(10)),
@@ -288,7 +308,13 @@ impl Checked<'_> {
         if !self.faults.is_empty() {
             return Err(ConfigError(self.faults.join("\n")));
         }
-        Ok(Config { server: Server { listen, drain }, store, workers, log: Log { filter, format } })
+        Ok(Config {
+            server: Server { listen, drain },
+            store,
+            partitions,
+            workers,
+            log: Log { filter, format },
+        })
     }
 }
 
@@ -376,6 +402,20 @@ mod tests {
         assert!(lines[2].starts_with("f.toml: workers.ack: \"10\" is no duration"), "{text}");
         assert!(lines[3].starts_with("f.toml: workers.ping: must be at most half"), "{text}");
         assert!(lines[4].starts_with("the flag for log.format: \"xml\""), "{text}");
+    }
+
+    #[test]
+    fn the_number_of_partitions_is_left_to_the_store_unless_it_is_given() {
+        assert_eq!(Config::of(None, none, Overrides::new()).unwrap().partitions, None);
+        let flag = |text: &str| Overrides::from([(("store", "partitions"), text.to_owned())]);
+        for (text, number) in [("1", 1), ("64", 64), ("1024", 1_024)] {
+            assert_eq!(Config::of(None, none, flag(text)).unwrap().partitions, Some(number));
+        }
+        for bad in ["0", "1025", "-1", "many", "8.0"] {
+            let ConfigError(text) = Config::of(None, none, flag(bad)).unwrap_err();
+            let expected = format!("the flag for store.partitions: {bad:?} is no number from 1 to 1024");
+            assert_eq!(text, expected);
+        }
     }
 
     #[test]

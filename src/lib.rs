@@ -6,7 +6,9 @@
 //! app     4  lanes (load → decide → commit → effects), sessions, use cases
 //! dispatch, timers, events  3  pure machines and thin drivers
 //! store   2  the port; kv (embedded, simulation) and redis
+//! occupancy 1  pure: intervals → how many were running, when
 //! engine  1  pure: plan + state + command + time → decision
+//! chart   0  charts over time, as SVG text
 //! model   0  names, time, document → plan, run state, commands, events, errors
 //! client     the Rust SDK: speaks gRPC only, never a server layer
 //! ```
@@ -15,6 +17,7 @@
 
 pub mod api;
 pub mod app;
+pub mod chart;
 pub mod cli;
 pub mod client;
 pub mod config;
@@ -23,6 +26,7 @@ pub mod engine;
 pub mod events;
 pub mod lifecycle;
 pub mod model;
+pub mod occupancy;
 pub mod store;
 pub mod telemetry;
 

@@ -2,17 +2,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use downbeat::app::view::{EventItem, StartRequest, ValueView};
 use downbeat::app::{App, Options, RunFeed};
 use downbeat::dispatch::message::{FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker};
 use downbeat::model::document::Format;
+use downbeat::model::entropy::SeededEntropy;
+use downbeat::model::ids::Partition;
 use downbeat::model::ids::{RunId, TaskType, WorkflowName};
 use downbeat::model::labels::Labels;
 use downbeat::model::run::RunStatus;
-use downbeat::model::time::{Span, SystemClock};
-use downbeat::store::kv::memory::MemoryStore;
+use downbeat::model::time::{Clock, Span, SystemClock, Timestamp};
+use downbeat::store::kv::memory::{Hooks, MemoryStore, Verb};
+use downbeat::store::{Result as StoreResult, Store as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const CHAIN: &str = r#"
 name: chain
@@ -162,4 +169,156 @@ async fn a_worker_with_much_credit_gets_what_is_oldest_of_all_it_can_do() {
     drop(stream);
     app.drain(Span::secs(1));
     app.stop().await;
+}
+
+/// The store's wall clock goes as the paused time of a test does.
+#[derive(Debug)]
+struct Virtual(Instant);
+
+impl Clock for Virtual {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_780_000_000_000).plus(Span(self.0.elapsed().as_micros() as i64))
+    }
+}
+
+/// What servers ask of the store while nothing happens.
+#[derive(Debug, Default)]
+struct Asked {
+    ticks: AtomicU64,
+    renewals: AtomicU64,
+    rest: AtomicU64,
+}
+
+#[async_trait]
+impl Hooks for Asked {
+    async fn before(&self, verb: Verb) -> StoreResult<()> {
+        let counter = match verb {
+            Verb::Tick => &self.ticks,
+            Verb::RenewSessions => &self.renewals,
+            _ => &self.rest,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Asked {
+    fn take(&self) -> [u64; 3] {
+        [&self.ticks, &self.renewals, &self.rest].map(|c| c.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Two servers on one store, with what they ask of it, and time that goes on only when nothing else does.
+async fn pair() -> (App, App, MemoryStore, Arc<Asked>) {
+    let asked = Arc::new(Asked::default());
+    let store = MemoryStore::new(Arc::new(Virtual(Instant::now())), 8);
+    let options = |seed| Options {
+        compile_inline: true,
+        lanes: 1,
+        entropy: Arc::new(SeededEntropy::new(seed)),
+        ..Options::default()
+    };
+    let hooked = Arc::new(store.hooked(Arc::<Asked>::clone(&asked)));
+    let a = App::launch(Arc::<MemoryStore>::clone(&hooked) as _, options(1)).await.unwrap();
+    let b = App::launch(hooked, options(2)).await.unwrap();
+    (a, b, store, asked)
+}
+
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_server_looks_seldom_and_lease_clocks_go_on() {
+    let (a, b, store, asked) = pair().await;
+    let work = TaskType::new("work").unwrap();
+    let mut workers = Vec::new();
+    for _ in 0..100 {
+        let subscriptions = vec![Subscription { task_type: work.clone(), credit: 5, labels: Labels::NONE }];
+        let hello = Hello { label: "idle".into(), subscriptions, ..Hello::default() };
+        let mut stream = a.connect(hello).await.unwrap();
+        workers.push(tokio::spawn(async move {
+            let mut pings = 0;
+            while let Some(message) = stream.next().await {
+                if message == ToWorker::Ping {
+                    pings += 1;
+                    stream.receive(FromWorker::Pong).await.unwrap();
+                }
+            }
+            pings
+        }));
+    }
+    pass(5).await;
+    asked.take();
+    let all: Vec<_> = (0..8).map(Partition).collect();
+    let clocks = async || store.tick(&all, 0).await.unwrap().into_iter().map(|t| t.lease_now);
+    let before: Vec<_> = clocks().await.collect();
+    pass(60).await;
+    let [ticks, renewals, rest] = asked.take();
+    assert!((2 * 60..=2 * 130).contains(&ticks), "{ticks} ticks of two servers in a minute");
+    assert!((20..=60).contains(&renewals), "{renewals} renewals of a hundred sessions in a minute");
+    assert_eq!(rest, 0);
+    for (before, now) in before.into_iter().zip(clocks().await) {
+        assert_eq!(now.since(before), Span::secs(60), "no step is longer than what the clock takes");
+    }
+    b.stop().await;
+    a.stop().await;
+    for worker in workers {
+        let pings = worker.await.unwrap();
+        assert!((20..=23).contains(&pings), "{pings} pings in 65 s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_server_left_is_looked_at_when_it_is_due() {
+    let (a, b, _, asked) = pair().await;
+    let text = "name: chain\ntasks:\n  pause: { wait: { for: 20s } }\n";
+    a.register(None, text.as_bytes(), Format::Yaml, false).await.unwrap();
+    let begun = Instant::now();
+    let run = a.start(start("r1")).await.unwrap().run.id;
+    a.kill();
+    pass(15).await;
+    asked.take();
+    let ended = b.run(&run, Some(Span::secs(30))).await.unwrap();
+    assert_eq!(ended.status, RunStatus::Completed);
+    let late = begun.elapsed().checked_sub(Duration::from_secs(20)).unwrap();
+    assert!(late < Duration::from_millis(100), "{late:?} late");
+    assert!(asked.take()[0] <= 14, "it did not look often for that");
+    b.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_another_server_queues_reaches_an_idle_worker_at_once() {
+    let (a, b, _, _) = pair().await;
+    a.register(None, CHAIN.as_bytes(), Format::Yaml, false).await.unwrap();
+    let worker = tokio::spawn(echo(a.clone(), 1));
+    pass(10).await;
+    let begun = Instant::now();
+    let run = b.start(start("r1")).await.unwrap().run.id;
+    let ended = a.run(&run, Some(Span::secs(10))).await.unwrap();
+    assert_eq!(ended.status, RunStatus::Completed);
+    assert!(begun.elapsed() < Duration::from_millis(50), "{:?}", begun.elapsed());
+    a.stop().await;
+    b.stop().await;
+    worker.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_something_to_do_looks_often() {
+    let (a, b, _, asked) = pair().await;
+    a.register(None, CHAIN.as_bytes(), Format::Yaml, false).await.unwrap();
+    pass(10).await;
+    asked.take();
+    // Nobody works on these; each start is a commit of one server, and a hint to both if its queue was empty.
+    for n in 0..20 {
+        a.start(start(&format!("r{n}"))).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let [ticks, ..] = asked.take();
+    assert!(
+        (10 * 3 + 10..=10 * 6 + 22).contains(&ticks),
+        "{ticks} ticks of a busy server and an idle one in 10 s"
+    );
+    a.stop().await;
+    b.stop().await;
 }

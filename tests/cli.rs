@@ -453,6 +453,30 @@ fn a_server_whose_port_is_taken_touches_no_store() {
 }
 
 #[test]
+fn a_store_keeps_the_number_of_partitions_it_was_given() {
+    let data = tempfile::tempdir().unwrap();
+    let serve = |partitions: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--store", "embedded", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+        command.args(partitions).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for partitions in [&["--partitions", "3"][..], &[], &["--partitions", "3"]] {
+        let mut child = serve(partitions);
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let _process = Process(child);
+        assert!(lines.any(|line| line.unwrap().starts_with("listening on ")), "{partitions:?}");
+    }
+    let output = serve(&["--partitions", "5"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("was initialised with 3 partitions, 5 were asked for"), "{said}");
+    let output = serve(&["--partitions", "0"]).wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("\"0\" is no number from 1 to 1024"), "{said}");
+}
+
+#[test]
 fn what_is_wrong_is_said_once() {
     let server = server();
     let output =

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("engine", &["model"]),
+    ("occupancy", &["model"]),
+    ("chart", &[]),
     // The engine is below the others, and still only `app` calls it.
     ("store", &["model"]),
     ("dispatch", &["model", "store"]),
@@ -36,6 +38,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "model",
             "engine",
+            "occupancy",
+            "chart",
             "store",
             "dispatch",
             "timers",

@@ -2,18 +2,18 @@
 
 use super::AppError;
 use super::error::{no_run, store_error};
-use super::hub::{self, Live, Rendered, RunWatch};
+use super::hub::{self, Kinds, Live, Rendered, RunWatch, Subscription};
 use super::inner::Inner;
 use super::render;
 use super::view::{EventFilter, EventItem, EventView};
 use crate::events::{GlobalCursor, RunCursor, run_tag};
+use crate::model::event::EventKind;
 use crate::model::ids::{Partition, RunId};
 use crate::model::time::Span;
 use crate::store::{StreamEntry, StreamPosition};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
 
 /// Events of one run told at a time.
 const RUN_PAGE: usize = 256;
@@ -38,10 +38,12 @@ enum Source {
 #[derive(Debug)]
 struct Global {
     filter: EventFilter,
+    /// The kinds that the filter lets through.
+    kinds: Kinds,
     positions: Vec<StreamPosition>,
     /// Events of the next entry of a partition that were told before.
     told: (Partition, u32),
-    live: broadcast::Receiver<Live>,
+    live: Subscription,
     caught_up: bool,
 }
 
@@ -154,17 +156,15 @@ impl Global {
                 self.told = (Partition(0), 0);
                 return Ok(());
             }
-            let rendered = render::entries(inner, &entries).await?;
+            let rendered = render::entries(inner, &entries, self.kinds).await?;
             for r in rendered {
                 self.tell(inner, &r, queue);
             }
             return Ok(());
         }
-        match self.live.recv().await {
-            Ok(Live::Entry(rendered)) => self.tell(inner, &rendered, queue),
-            Ok(Live::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => self.caught_up = false,
-            // The hub lives as long as the server; a closed one means that we are stopping.
-            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        match self.live.next().await {
+            Live::Entry(rendered) => self.tell(inner, &rendered, queue),
+            Live::Gap => self.caught_up = false,
         }
         Ok(())
     }
@@ -182,7 +182,9 @@ impl Global {
                 *p = rendered.position;
             }
             self.told = if last { (Partition(0), 0) } else { (rendered.partition, n as u32 + 1) };
-            if matches(&self.filter, event) {
+            if let Some(event) = event
+                && matches(&self.filter, self.kinds, event)
+            {
                 let mut event = event.clone();
                 event.cursor = GlobalCursor {
                     epoch: inner.hub.epoch(),
@@ -202,14 +204,22 @@ impl Global {
     }
 }
 
-fn matches(filter: &EventFilter, event: &EventView) -> bool {
+/// The kinds of events that a filter lets through.
+fn kinds_of(filter: &EventFilter) -> Kinds {
+    let passes = |kind: &EventKind| {
+        filter.event_type.as_deref().is_none_or(|t| match t.strip_suffix(".*") {
+            Some(family) => kind.name().split('.').next() == Some(family),
+            None => kind.name() == t,
+        })
+    };
+    EventKind::ALL.iter().filter(|k| passes(k)).fold(0, |all, k| all | k.bit())
+}
+
+/// Whether an event of the right kind passes.
+fn matches(filter: &EventFilter, kinds: Kinds, event: &EventView) -> bool {
     let workflow =
         filter.workflow.as_ref().is_none_or(|w| event.workflow.as_ref().is_some_and(|(n, _)| n == w));
-    let kind = filter.event_type.as_deref().is_none_or(|t| match t.strip_suffix(".*") {
-        Some(family) => event.kind.name().split('.').next() == Some(family),
-        None => event.kind.name() == t,
-    });
-    workflow && kind && filter.tags.iter().all(|(k, v)| event.tags.get(k) == Some(v))
+    workflow && kinds & event.kind.bit() != 0 && filter.tags.iter().all(|(k, v)| event.tags.get(k) == Some(v))
 }
 
 /// The events of one run after `cursor` (none: from its first).
@@ -246,7 +256,8 @@ pub(crate) async fn global_feed(
     filter: EventFilter,
     cursor: Option<&str>,
 ) -> Result<EventFeed, AppError> {
-    let live = tokio::time::timeout(inner.options.call_timeout.to_std(), hub::subscribe(inner))
+    let kinds = kinds_of(&filter);
+    let live = tokio::time::timeout(inner.options.call_timeout.to_std(), hub::subscribe(inner, kinds))
         .await
         .map_err(|_| super::error::too_slow())?;
     let known = cursor.map(|text| {
@@ -264,7 +275,7 @@ pub(crate) async fn global_feed(
             (bounds.iter().map(|b| b.last).collect(), (Partition(0), 0))
         }
     };
-    let global = Global { filter, positions, told, live, caught_up: false };
+    let global = Global { filter, kinds, positions, told, live, caught_up: false };
     Ok(EventFeed { inner: Arc::clone(inner), queue, source: Source::Global(Box::new(global)) })
 }
 

@@ -11,9 +11,9 @@ use crate::model::ids::{Partition, RunId};
 use crate::model::time::Span;
 use crate::store::{Layout, StoreError, StreamPosition};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
@@ -27,6 +27,8 @@ const PAGE: u32 = 256;
 const OVERTAKEN: Duration = Duration::from_secs(1);
 /// Rendered entries that a subscriber may be behind before it reads the store for itself.
 const BEHIND: usize = 1_024;
+/// Notes whose events are kept until the tail comes by.
+const FRESH: usize = 16_384;
 /// The tail is read again no sooner: what happens meanwhile comes along with the next reading, so that a busy
 /// store is not asked once per commit. While only runs are watched it tells of other servers' commits alone.
 const PACE: Duration = Duration::from_millis(2);
@@ -41,12 +43,33 @@ pub(crate) enum Until {
     Ended,
 }
 
+/// A set of kinds of events, see [`crate::model::event::EventKind::bit`].
+pub(crate) type Kinds = u64;
+
 /// One entry of the event streams, rendered.
 #[derive(Debug)]
 pub(crate) struct Rendered {
     pub(crate) partition: Partition,
     pub(crate) position: StreamPosition,
-    pub(crate) events: Vec<EventView>,
+    /// Kinds that were rendered, if they occur.
+    pub(crate) kinds: Kinds,
+    /// One for each event of the entry; none for those of other kinds.
+    pub(crate) events: Vec<Option<EventView>>,
+}
+
+/// The events of a note, one for each of its kinds; none for those that are not among `kinds`.
+#[derive(Debug)]
+struct News {
+    kinds: Kinds,
+    events: Vec<Option<EventView>>,
+}
+
+/// Events that this server has just committed, rendered from the state it had at hand: they wait here for the tail
+/// to come by with their position, which then need not read their runs. A cache: what is not here is read.
+#[derive(Debug, Default)]
+struct Fresh {
+    events: HashMap<(RunId, u32), News>,
+    order: VecDeque<(RunId, u32)>,
 }
 
 /// What the tail tells its subscribers.
@@ -64,6 +87,11 @@ pub(crate) struct Hub {
     runs: Mutex<BTreeMap<(RunId, Until), watch::Sender<()>>>,
     watching: AtomicUsize,
     live: broadcast::Sender<Live>,
+    /// How many subscribers want which kinds.
+    interests: Mutex<BTreeMap<Kinds, usize>>,
+    /// The kinds that any subscriber wants.
+    kinds: AtomicU64,
+    fresh: Mutex<Fresh>,
     wanted: Notify,
     /// Whether the tail is read. Goes false only while nobody wants it, under `gate`.
     reading: watch::Sender<bool>,
@@ -107,6 +135,9 @@ impl Hub {
             runs: Mutex::default(),
             watching: AtomicUsize::new(0),
             live: broadcast::channel(BEHIND).0,
+            interests: Mutex::default(),
+            kinds: AtomicU64::new(0),
+            fresh: Mutex::default(),
             wanted: Notify::new(),
             reading: watch::channel(false).0,
             gate: Mutex::default(),
@@ -122,7 +153,43 @@ impl Hub {
 
     /// The store lost the tail of its event streams.
     pub(crate) fn went_back(&self) {
+        *self.fresh.lock() = Fresh::default();
         self.lost.store(true, Ordering::Release);
+    }
+
+    /// The kinds of events that somebody follows.
+    pub(crate) fn kinds(&self) -> Kinds {
+        self.kinds.load(Ordering::Acquire)
+    }
+
+    fn interest(&self, kinds: Kinds, comes: bool) {
+        let mut interests = self.interests.lock();
+        let count = interests.entry(kinds).or_default();
+        *count = if comes { *count + 1 } else { count.saturating_sub(1) };
+        interests.retain(|_, n| *n > 0);
+        self.kinds.store(interests.keys().fold(0, |all, k| all | k), Ordering::Release);
+    }
+
+    /// Keeps events of `kinds` that were just committed until the tail comes by.
+    pub(crate) fn keep_fresh(&self, note: &EventNote, kinds: Kinds, events: Vec<Option<EventView>>) {
+        let key = (note.run.clone(), note.first);
+        let mut fresh = self.fresh.lock();
+        if fresh.events.insert(key.clone(), News { kinds, events }).is_none() {
+            fresh.order.push_back(key);
+        }
+        while fresh.order.len() > FRESH {
+            let Some(oldest) = fresh.order.pop_front() else { return };
+            fresh.events.remove(&oldest);
+        }
+    }
+
+    /// Events of `kinds` that a note speaks of, if they are at hand.
+    pub(crate) fn take_fresh(&self, note: &EventNote, kinds: Kinds) -> Option<Vec<Option<EventView>>> {
+        let News { kinds: had, events } = self.fresh.lock().events.remove(&(note.run.clone(), note.first))?;
+        let whole = had & kinds == kinds && events.len() == note.kinds.len();
+        let same =
+            || events.iter().zip(&note.kinds).all(|(e, kind)| e.as_ref().is_none_or(|e| e.kind == *kind));
+        (whole && same()).then_some(events)
     }
 
     /// A run has new events.
@@ -168,18 +235,47 @@ pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId, until: Until) -> RunWat
     RunWatch { inner: Arc::clone(inner), key, changed }
 }
 
-/// Subscribes to the rendered tail. When this returns, every later entry comes.
-pub(crate) async fn subscribe(inner: &Arc<Inner>) -> broadcast::Receiver<Live> {
+/// Follows the rendered tail as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    inner: Arc<Inner>,
+    kinds: Kinds,
+    live: broadcast::Receiver<Live>,
+}
+
+impl Subscription {
+    /// The next that the tail tells. An entry that was rendered before this subscriber's kinds were asked for is told as
+    /// a gap. Cancel safe.
+    pub(crate) async fn next(&mut self) -> Live {
+        match self.live.recv().await {
+            Ok(Live::Entry(entry)) if entry.kinds & self.kinds == self.kinds => Live::Entry(entry),
+            Ok(Live::Entry(_) | Live::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => Live::Gap,
+            // The hub lives as long as the server; a closed one means that we are stopping.
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.inner.hub.interest(self.kinds, false);
+    }
+}
+
+/// Subscribes to the rendered tail, for events of `kinds`. When this returns, every later entry comes.
+pub(crate) async fn subscribe(inner: &Arc<Inner>, kinds: Kinds) -> Subscription {
     let hub = &inner.hub;
-    let receiver = {
+    hub.interest(kinds, true);
+    let live = {
         let _gate = hub.gate.lock();
         hub.live.subscribe()
     };
+    let subscription = Subscription { inner: Arc::clone(inner), kinds, live };
     hub.wanted.notify_one();
     let mut reading = hub.reading.subscribe();
     // Err only if the hub is gone, and with it the server.
     drop(reading.wait_for(|reading| *reading).await);
-    receiver
+    subscription
 }
 
 /// Whether entries after these positions may be missing from what was just read: trimmed, or lost with the tail of
@@ -260,7 +356,7 @@ async fn tail(inner: &Inner) {
                 }
             }
             if hub.live.receiver_count() > 0 && !entries.is_empty() {
-                let rendered = render::entries_until_done(inner, &entries).await;
+                let rendered = render::entries_until_done(inner, &entries, hub.kinds()).await;
                 for r in rendered {
                     drop(hub.live.send(Live::Entry(Arc::new(r))));
                 }

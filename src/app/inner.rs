@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     pub(crate) alarm: Alarm,
     /// This boot of this server.
     pub(crate) boot: Nonce,
-    lanes: Vec<mpsc::Sender<Envelope>>,
+    lanes: Vec<LaneDoor>,
     lane_of: Vec<usize>,
     tasks: TaskTracker,
     aborts: Mutex<Vec<AbortHandle>>,
@@ -49,8 +49,21 @@ pub(crate) struct Inner {
     pub(crate) stopping: CancellationToken,
 }
 
-/// Where the lanes read from, and which partitions each has.
-pub(crate) type LaneInbox = (mpsc::Receiver<Envelope>, Vec<Partition>);
+/// What a lane reads from. Starts come by a door of their own, so that what goes on never waits behind what is new,
+/// however much of that there is.
+#[derive(Debug)]
+pub(crate) struct LaneInbox {
+    /// Everything but starts.
+    pub(crate) letters: mpsc::Receiver<Envelope>,
+    /// Starts.
+    pub(crate) starts: mpsc::Receiver<Envelope>,
+}
+
+#[derive(Debug)]
+struct LaneDoor {
+    letters: mpsc::Sender<Envelope>,
+    starts: mpsc::Sender<Envelope>,
+}
 
 impl Inner {
     /// Wires a server to its store. The lanes are returned to be spawned.
@@ -72,9 +85,10 @@ impl Inner {
                 for p in &mine {
                     lane_of[usize::from(p.0)] = senders.len();
                 }
-                let (tx, rx) = mpsc::channel(options.mailbox);
-                senders.push(tx);
-                inboxes.push((rx, mine));
+                let (letters, to_letters) = mpsc::channel(options.mailbox);
+                let (starts, to_starts) = mpsc::channel(options.mailbox);
+                senders.push(LaneDoor { letters, starts });
+                inboxes.push(LaneInbox { letters: to_letters, starts: to_starts });
             }
         }
         let boot = options.entropy.nonce();
@@ -111,14 +125,15 @@ impl Inner {
         (0..self.layout.partitions).map(Partition).collect()
     }
 
-    fn lane(&self, partition: Partition) -> Option<&mpsc::Sender<Envelope>> {
+    fn lane(&self, partition: Partition) -> Option<&LaneDoor> {
         self.lanes.get(*self.lane_of.get(usize::from(partition.0))?)
     }
 
     /// Puts a command in front of its lane; waits while the lane is full.
     pub(crate) async fn send(&self, envelope: Envelope) -> Result<(), AppError> {
         let lane = self.lane(envelope.partition).ok_or_else(error::unknown_token)?;
-        lane.send(envelope).await.map_err(|_| error::stopping())
+        let door = if envelope.is_start() { &lane.starts } else { &lane.letters };
+        door.send(envelope).await.map_err(|_| error::stopping())
     }
 
     /// Runs `task` until it ends or the server is killed.

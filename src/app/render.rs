@@ -3,7 +3,7 @@
 use super::AppError;
 use super::cursor::List;
 use super::error::store_error;
-use super::hub::Rendered;
+use super::hub::{Kinds, Rendered};
 use super::inner::Inner;
 use super::view::{
     AttemptView, ErrorView, EventView, Page, RunView, TaskView, ValueAddress, ValueView, WaitingFor,
@@ -23,7 +23,7 @@ use crate::model::schedule::ScheduleName;
 use crate::model::time::Timestamp;
 use crate::store::StreamEntry;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ use std::time::Duration;
 const VALUE_BYTES: usize = 2 << 20;
 /// What stands around the values of an answer: names, times, errors, references. A page ends where more would.
 pub(crate) const AROUND_BYTES: usize = 768 << 10;
+/// The largest value that is kept for an event until the tail of the streams comes by.
+const FRESH_VALUE: usize = 4 << 10;
 /// Tasks in one answer.
 const TASKS_PAGE: usize = 500;
 
@@ -196,10 +198,9 @@ async fn page<'a>(
     from: usize,
     limit: usize,
     also: &[&'a Payload],
-) -> Result<(&'a [TaskState], AtHand), AppError> {
-    let end = from.saturating_add(limit).min(state.tasks.len());
-    let tasks = state.tasks.get(from..end).unwrap_or_default();
-    let of_tasks = tasks.iter().flat_map(|t| {
+) -> Result<(impl ExactSizeIterator<Item = &'a TaskState> + use<'a>, AtHand), AppError> {
+    let tasks = state.tasks.iter_from(from).take(limit);
+    let of_tasks = tasks.clone().flat_map(|t| {
         let output = match &t.phase {
             TaskPhase::Completed { output } => Some(output),
             _ => None,
@@ -211,11 +212,11 @@ async fn page<'a>(
     Ok((tasks, at_hand))
 }
 
-fn task_views(
+fn task_views<'t>(
     state: &RunState,
     plan: &Plan,
     from: usize,
-    tasks: &[TaskState],
+    tasks: impl ExactSizeIterator<Item = &'t TaskState>,
     budget: &mut Budget<'_>,
 ) -> Page<TaskView> {
     let (mut items, mut next, mut around) = (Vec::with_capacity(tasks.len()), from, 0);
@@ -396,27 +397,61 @@ pub(crate) async fn run_events(
 ) -> Result<Option<RunPage>, AppError> {
     let Some(state) = super::runs::read(inner, run).await? else { return Ok(None) };
     let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let entries = state.log.get(next as usize..).unwrap_or_default();
-    let page = &entries[..entries.len().min(max)];
-    let wanted = fields_of(page.iter().filter_map(|e| event_output(&state, e)));
+    let page = || state.log.iter_from(next as usize).take(max);
+    let wanted = fields_of(page().filter_map(|e| event_output(&state, e)));
     let at_hand = fetch(inner, inner.partition_of(run), run, wanted).await?;
-    let events: Vec<_> = page.iter().map(|e| event(&state, &plan, e, &at_hand)).collect();
+    let events: Vec<_> = page().map(|e| event(&state, &plan, e, &at_hand)).collect();
     Ok(Some(RunPage {
         tag: run_tag(run, state.created_at.0),
         count: events.len(),
-        more: entries.len() - page.len(),
+        more: state.log.iter_from(next as usize).len() - events.len(),
         events,
         ended: state.status.is_terminal(),
     }))
 }
 
-/// Entries of the event streams, rendered. Runs that several entries speak of are read once.
-pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Vec<Rendered>, AppError> {
-    let noted: Vec<_> = entries.iter().map(super::feeds::notes).collect();
+/// The events of `kinds` that a note speaks of, from the run as a commit of this server left it. None if what they
+/// carry is not among `at_hand`, or is much to keep.
+pub(crate) fn fresh<'a>(
+    state: &RunState,
+    plan: &Plan,
+    note: &EventNote,
+    kinds: Kinds,
+    at_hand: impl Fn(&Field) -> Option<&'a Bytes>,
+) -> Option<Vec<Option<EventView>>> {
+    let told = told_of(state, note);
+    let wanted = |e: &&LogEntry| kinds & e.kind.bit() != 0;
+    let fields = fields_of(told.clone().filter(wanted).filter_map(|e| event_output(state, e)));
+    let mut values = AtHand::new();
+    for field in fields {
+        let value = at_hand(&field).filter(|v| v.len() <= FRESH_VALUE)?.clone();
+        values.insert(field, value);
+    }
+    let render = |e| Some(e).filter(wanted).map(|e| event(state, plan, e, &values));
+    (told.len() == note.kinds.len()).then(|| told.map(render).collect())
+}
+
+/// Entries of the event streams, events of `kinds` rendered. Runs that several entries speak of are read once.
+pub(crate) async fn entries(
+    inner: &Inner,
+    entries: &[StreamEntry],
+    kinds: Kinds,
+) -> Result<Vec<Rendered>, AppError> {
+    let notes = |entry| super::feeds::notes(entry).into_iter().map(|n| Told::to_be_read(n, kinds)).collect();
+    tell(inner, entries, entries.iter().map(notes).collect(), kinds).await
+}
+
+/// Entries of the event streams with how each note of theirs is told.
+async fn tell(
+    inner: &Inner,
+    entries: &[StreamEntry],
+    noted: Vec<Vec<Told>>,
+    kinds: Kinds,
+) -> Result<Vec<Rendered>, AppError> {
     let mut by_run: HashMap<&RunId, Vec<&EventNote>> = HashMap::new();
     let mut keys: Vec<(Partition, RunId)> = Vec::new();
-    for (entry, notes) in entries.iter().zip(&noted) {
-        for note in notes {
+    for (entry, told) in entries.iter().zip(&noted) {
+        for note in told.iter().filter_map(Told::to_read) {
             let told = by_run.entry(&note.run).or_default();
             if told.is_empty() {
                 keys.push((entry.partition, note.run.clone()));
@@ -436,32 +471,90 @@ pub(crate) async fn entries(inner: &Inner, entries: &[StreamEntry]) -> Result<Ve
         let at_hand = fetch(inner, partition, &run, wanted).await?;
         runs.insert(run, (state, plan, at_hand));
     }
-    let rendered = entries.iter().zip(&noted).map(|(entry, notes)| {
-        let mut events = Vec::new();
-        for note in notes {
-            if note.run.is_reserved() {
-                let schedule = schedules.get(&note.run).map(|s| &**s);
-                events.extend(super::schedules::events_of(schedule, note, entry.position.0));
-                continue;
+    let render = |entry: &StreamEntry, note: &EventNote, events: &mut Vec<Option<EventView>>| {
+        if note.run.is_reserved() {
+            let schedule = schedules.get(&note.run).map(|s| &**s);
+            events
+                .extend(super::schedules::events_of(schedule, note, entry.position.0).into_iter().map(Some));
+            return;
+        }
+        match runs.get(&note.run) {
+            Some((state, plan, at_hand))
+                if told_of(state, note).map(|e| e.kind).eq(note.kinds.iter().copied()) =>
+            {
+                events.extend(told_of(state, note).map(|e| Some(event(state, plan, e, at_hand))));
             }
-            match runs.get(&note.run) {
-                Some((state, plan, at_hand))
-                    if told_of(state, note).iter().map(|e| e.kind).eq(note.kinds.iter().copied()) =>
-                {
-                    events.extend(told_of(state, note).iter().map(|e| event(state, plan, e, at_hand)));
-                }
-                // Deleted meanwhile, or begun anew under the same id.
-                _ => events.extend(note.kinds.iter().map(|kind| deleted(&note.run, *kind, entry.position.0))),
+            // Deleted meanwhile, or begun anew under the same id.
+            _ => {
+                let gone = |kind: &EventKind| Some(deleted(&note.run, *kind, entry.position.0));
+                events.extend(note.kinds.iter().map(gone));
             }
         }
-        Rendered { partition: entry.partition, position: entry.position, events }
-    });
-    Ok(rendered.collect())
+    };
+    let mut rendered = Vec::with_capacity(entries.len());
+    // What is not read is moved out, so the notes that were are rendered first.
+    let mut read: VecDeque<Vec<Option<EventView>>> = VecDeque::new();
+    for (entry, told) in entries.iter().zip(&noted) {
+        for note in told.iter().filter_map(Told::to_read) {
+            let mut events = Vec::with_capacity(note.kinds.len());
+            render(entry, note, &mut events);
+            read.push_back(events);
+        }
+    }
+    drop((by_run, runs));
+    for (entry, told) in entries.iter().zip(noted) {
+        let mut events = Vec::new();
+        for told in told {
+            match told {
+                Told::Unwanted(count) => events.extend(std::iter::repeat_with(|| None).take(count)),
+                Told::Fresh(fresh) => events.extend(fresh),
+                Told::ToRead(_) => events.extend(read.pop_front().unwrap_or_default()),
+            }
+        }
+        rendered.push(Rendered { partition: entry.partition, position: entry.position, kinds, events });
+    }
+    Ok(rendered)
 }
 
-fn told_of<'a>(state: &'a RunState, note: &EventNote) -> &'a [LogEntry] {
-    let first = note.first as usize;
-    state.log.get(first..first + note.kinds.len()).unwrap_or_default()
+/// What a note of an entry needs to be told.
+enum Told {
+    /// Nothing: nobody wants any of its so many events.
+    Unwanted(usize),
+    /// Nothing: this server has just committed them.
+    Fresh(Vec<Option<EventView>>),
+    /// Its run.
+    ToRead(EventNote),
+}
+
+impl Told {
+    fn to_be_read(note: EventNote, kinds: Kinds) -> Self {
+        let wanted = note.kinds.iter().any(|k| kinds & k.bit() != 0);
+        if wanted { Self::ToRead(note) } else { Self::Unwanted(note.kinds.len()) }
+    }
+
+    fn fresh(inner: &Inner, note: EventNote, kinds: Kinds) -> Self {
+        match Self::to_be_read(note, kinds) {
+            Self::ToRead(note) => match inner.hub.take_fresh(&note, kinds) {
+                Some(events) => Self::Fresh(events),
+                None => Self::ToRead(note),
+            },
+            told => told,
+        }
+    }
+
+    fn to_read(&self) -> Option<&EventNote> {
+        match self {
+            Self::ToRead(note) => Some(note),
+            Self::Unwanted(_) | Self::Fresh(_) => None,
+        }
+    }
+}
+
+fn told_of<'a>(
+    state: &'a RunState,
+    note: &EventNote,
+) -> impl ExactSizeIterator<Item = &'a LogEntry> + Clone + use<'a> {
+    state.log.iter_from(note.first as usize).take(note.kinds.len())
 }
 
 fn deleted(run: &RunId, kind: EventKind, ms: u64) -> EventView {
@@ -490,10 +583,13 @@ pub(super) fn gone(kind: EventKind, ms: u64) -> EventView {
     }
 }
 
-/// [`entries`], asked until there is an answer: the live tail must not skip any.
-pub(crate) async fn entries_until_done(inner: &Inner, list: &[StreamEntry]) -> Vec<Rendered> {
+/// As [`entries`], for the live tail: with what is fresh at hand, and asked until there is an answer, as it must not
+/// skip any.
+pub(crate) async fn entries_until_done(inner: &Inner, list: &[StreamEntry], kinds: Kinds) -> Vec<Rendered> {
     loop {
-        match entries(inner, list).await {
+        let notes =
+            |entry| super::feeds::notes(entry).into_iter().map(|n| Told::fresh(inner, n, kinds)).collect();
+        match tell(inner, list, list.iter().map(notes).collect(), kinds).await {
             Ok(rendered) => return rendered,
             Err(error) => {
                 tracing::warn!(%error, "events cannot be rendered; trying again");

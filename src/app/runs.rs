@@ -4,7 +4,7 @@ use super::cursor::{List, by_time};
 use super::error::{no_run, refusal, stopping, store_error, too_slow};
 use super::hub::{Until, watch_run};
 use super::inner::Inner;
-use super::lane::envelope::{Answer, Ask, Envelope, Reply};
+use super::lane::envelope::{Answer, Ask, Envelope, Reply, Taking};
 use super::records;
 use super::render;
 use super::view::{ByHand, Page, RunFilter, RunView, StartAt, StartRequest, Started, TaskView, ValueAddress};
@@ -40,24 +40,36 @@ pub(crate) async fn read(inner: &Inner, id: &RunId) -> Result<Option<RunState>, 
     Ok(records::load(&*inner.store, &key).await.map_err(store_error)?.pop().flatten())
 }
 
-/// Sends a command to its run and waits for the confirmed answer.
+/// Sends a command to its run and waits for the confirmed answer, with the run as it is then.
 pub(crate) async fn ask(inner: &Inner, run: &RunId, command: Command) -> Result<Answer, AppError> {
     let (tx, rx) = oneshot::channel();
-    let envelope = Envelope {
-        partition: inner.partition_of(run),
-        run: run.clone(),
-        ask: Ask::Command(command),
-        reply: Reply::Once(tx),
-    };
+    put(inner, run, command, Reply::Once(tx), rx).await
+}
+
+/// As [`ask`], for those who want to know how the command was taken and nothing more.
+async fn ask_briefly(inner: &Inner, run: &RunId, command: Command) -> Result<Taking, AppError> {
+    let (tx, rx) = oneshot::channel();
+    put(inner, run, command, Reply::Brief(tx), rx).await
+}
+
+async fn put<T>(
+    inner: &Inner,
+    run: &RunId,
+    command: Command,
+    reply: Reply,
+    answer: oneshot::Receiver<Result<T, AppError>>,
+) -> Result<T, AppError> {
+    let envelope =
+        Envelope { partition: inner.partition_of(run), run: run.clone(), ask: Ask::Command(command), reply };
     let call = async {
         inner.send(envelope).await?;
-        rx.await.map_err(|_| stopping())?
+        answer.await.map_err(|_| stopping())?
     };
     tokio::time::timeout(inner.options.call_timeout.to_std(), call).await.map_err(|_| too_slow())?
 }
 
-/// A start, without the view: for streams of many.
-pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer, bool), AppError> {
+/// The id and the command of a start that may be made.
+async fn prepared(inner: &Inner, request: &StartRequest) -> Result<(RunId, Command), AppError> {
     if inner.draining.is_cancelled() {
         return Err(stopping());
     }
@@ -99,19 +111,28 @@ pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunI
         origin: None,
         not_after: None,
     });
+    Ok((id, command))
+}
+
+/// A start, with the run as it is then and whether this call made it.
+pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer, bool), AppError> {
+    let (id, command) = prepared(inner, request).await?;
     let answer = ask(inner, &id, command).await?;
-    let created = match &answer.outcome {
-        Ok(Outcome::Exists) if request.reject_existing => {
-            return Err(AppError::new(
-                ErrorCode::RunIdTaken,
-                format!("run {id:?} exists, and the request said on_conflict: reject"),
-            ));
-        }
-        Ok(Outcome::Exists) => false,
-        Ok(_) => true,
-        Err(r) => return Err(refusal(r, &id)),
-    };
+    let created = created(request, &id, &answer.outcome)?;
     Ok((id, answer, created))
+}
+
+/// Whether a start made its run.
+fn created(request: &StartRequest, id: &RunId, taking: &Taking) -> Result<bool, AppError> {
+    match taking {
+        Ok(Outcome::Exists) if request.reject_existing => {
+            let message = format!("run {id:?} exists, and the request said on_conflict: reject");
+            Err(AppError::new(ErrorCode::RunIdTaken, message))
+        }
+        Ok(Outcome::Exists) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(r) => Err(refusal(r, id)),
+    }
 }
 
 /// Holds an input, JSON text, against the schema of its workflow.
@@ -181,7 +202,10 @@ impl App {
 
     /// Starts a run and tells only its id and whether this call made it.
     pub async fn start_quietly(&self, request: StartRequest) -> Result<(RunId, bool), AppError> {
-        start(&self.inner, &request).await.map(|(id, _, created)| (id, created))
+        let (id, command) = prepared(&self.inner, &request).await?;
+        let taking = ask_briefly(&self.inner, &id, command).await?;
+        let created = created(&request, &id, &taking)?;
+        Ok((id, created))
     }
 
     /// A run, read from the store. With `wait` (at most 60 s), answers when it has ended or the time is up.

@@ -7,7 +7,6 @@ use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
-use crate::dispatch::dispatcher::Heard;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
@@ -339,13 +338,17 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
         let every = every.max(std::time::Duration::from_millis(10));
         let mut beat = tokio::time::interval(every);
         beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut pinged = Instant::now();
+        let mut reviewed = Instant::now();
         let mut renewed = Instant::now();
         let ping_every = inner.options.ping_every.to_std();
         loop {
             beat.tick().await;
             let now = Instant::now();
-            let work = inner.dispatcher.lock().check_acks(now, inner.options.ack_within);
+            let work = {
+                let mut dispatcher = inner.dispatcher.lock();
+                dispatcher.ping(now, ping_every);
+                dispatcher.check_acks(now, inner.options.ack_within)
+            };
             for token in &work.keep {
                 keep_ack(&inner, token).await;
             }
@@ -354,9 +357,8 @@ pub(crate) async fn run_keeper(inner: Arc<Inner>) {
                 tracing::info!(of, "an assignment was not acknowledged and goes back to its queue");
                 undelivered(&inner, token).await;
             }
-            if now.duration_since(pinged) >= ping_every {
-                pinged = now;
-                inner.dispatcher.lock().ping_all();
+            if now.duration_since(reviewed) >= ping_every {
+                reviewed = now;
                 review(&inner, now).await;
             }
             if now.duration_since(renewed) >= ping_every / 3 {
@@ -402,18 +404,12 @@ async fn renew(inner: &Inner, now: Instant) {
     let patience = inner.options.lease.to_std() + Span::secs(2).to_std();
     let silent_since = now.checked_sub(patience).unwrap_or(now);
     let (heard, mut gone) = inner.dispatcher.lock().heard_and_silent(silent_since);
-    let mut by_home: std::collections::BTreeMap<Partition, Vec<Heard>> = std::collections::BTreeMap::new();
-    for session in heard {
-        if let Some(home) = session.id.partition() {
-            by_home.entry(home).or_default().push(session);
-        }
-    }
-    for (home, sessions) in by_home {
-        let asked: Vec<_> = sessions.iter().map(|s| (s.id.clone(), s.epoch)).collect();
-        match inner.store.renew_sessions(home, &asked, inner.options.lease).await {
+    let asked: Vec<_> = heard.iter().map(|s| (s.id.clone(), s.epoch)).collect();
+    if !asked.is_empty() {
+        match inner.store.renew_sessions(&asked, inner.options.lease).await {
             Ok(kept) => {
                 let mut dispatcher = inner.dispatcher.lock();
-                for (session, kept) in sessions.iter().zip(kept) {
+                for (session, kept) in heard.iter().zip(kept) {
                     if kept {
                         dispatcher.renewed(session.key, session.at);
                     } else {

@@ -1,6 +1,14 @@
 //! Ticks the partitions: due wake-ups and retention become commands, clocks and queue heads are noted.
 //! Any server may tick any partition; a due run is claimed by moving its wake-up ahead, and a second look
 //! at it is harmless. Takes no input: it repairs whatever it finds due.
+//!
+//! ```text
+//!            commits, hints, due runs           nothing for 2 s            a commit, a hint
+//! often ────────────────────────────► often ──────────────────► seldom ────────────────────► often
+//! ```
+//!
+//! Often is what is set (250 ms), give or take a quarter, seldom 2.5 times that. When it looks seldom it still looks
+//! when the store said that a wake-up is due, and whichever it is, when a lane here has made one that is due sooner.
 
 use super::clock::StoreClock;
 use super::inner::Inner;
@@ -8,9 +16,10 @@ use super::lane::envelope::{Ask, Envelope, Reply};
 use crate::model::command::Command;
 use crate::model::ids::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Hint, Ticked};
+use crate::store::{Hint, RECLAIM_MAX, Ticked};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 use tokio::time::Instant;
@@ -21,15 +30,33 @@ const DUE_MAX: u32 = 256;
 /// Between two looks, however many alarms there are.
 const GAP: Duration = Duration::from_millis(5);
 
-/// What comes later than this needs no alarm.
+/// What comes later than this needs no alarm: a look that comes before tells of it.
 const SOON: Duration = Duration::from_secs(2);
+
+/// Without anything to do for so long, looks become seldom.
+const QUIET_AFTER: Duration = Duration::from_secs(2);
+
+/// Looks are never more seldom than this, so that lease clocks stay fresh: those of a server that holds leases go on,
+/// and what comes to an idle one is decided without asking for them first.
+const SELDOM: Duration = Duration::from_millis(800);
 
 /// The earliest wake-up that lanes of this server have committed: a retry after 20 ms must not wait for the next
 /// beat. A hint like any other; who made the wake-up may be gone when it is due, and then the beat finds it.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     at: Mutex<Option<Instant>>,
-    earlier: Notify,
+    /// Something goes on since this was last looked at.
+    stirred: AtomicBool,
+    changed: Notify,
+}
+
+/// When to look again.
+#[derive(Debug, Clone, Copy)]
+struct Beat {
+    /// If something goes on.
+    often: Instant,
+    /// If nothing does.
+    seldom: Instant,
 }
 
 impl Alarm {
@@ -41,21 +68,38 @@ impl Alarm {
         if wait > SOON {
             return;
         }
-        let at = Instant::now() + wait;
+        self.at(Instant::now() + wait);
+    }
+
+    /// Hints may have been missed.
+    fn now(&self) {
+        self.at(Instant::now());
+    }
+
+    fn at(&self, at: Instant) {
         let mut earliest = self.at.lock();
         if earliest.is_none_or(|e| at < e) {
             *earliest = Some(at);
-            self.earlier.notify_one();
+            self.changed.notify_one();
+        }
+    }
+
+    /// Something goes on: looks become frequent.
+    pub(crate) fn stir(&self) {
+        if !self.stirred.swap(true, Ordering::AcqRel) {
+            self.changed.notify_one();
         }
     }
 
     /// Waits until a look is due, `beat` at the latest.
-    async fn due(&self, beat: Instant) {
+    async fn due(&self, beat: Beat) {
         loop {
+            let stirred = self.stirred.load(Ordering::Acquire);
+            let beat = if stirred { beat.often } else { beat.seldom };
             let at = self.at.lock().map_or(beat, |at| at.min(beat));
             tokio::select! {
                 biased;
-                () = self.earlier.notified() => {}
+                () = self.changed.notified() => {}
                 () = tokio::time::sleep_until(at) => break,
             }
         }
@@ -72,34 +116,72 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let tick = async {
         let partitions = inner.partitions();
         let quarter = inner.options.tick_every.to_std() / 4;
+        let mut stirred = Instant::now();
         loop {
             let begun = Instant::now();
-            while round(&inner, &partitions).await {}
-            tokio::time::sleep_until(begun + GAP).await;
+            let next = loop {
+                let seen = round(&inner, &partitions).await;
+                if seen.any {
+                    stirred = Instant::now();
+                }
+                if !seen.more {
+                    break seen.next;
+                }
+            };
+            if inner.alarm.stirred.swap(false, Ordering::AcqRel) {
+                stirred = Instant::now();
+            }
             // Servers must not tick in step: one of them would be told all that is due, always.
             let share = (inner.options.entropy.next() as u32) % 1_024;
-            inner.alarm.due(begun + quarter * 3 + quarter * 2 * share / 1_024).await;
+            let often = begun + quarter * 3 + quarter * 2 * share / 1_024;
+            let mut seldom = often;
+            if stirred.elapsed() >= QUIET_AFTER {
+                seldom = (begun + (often - begun) * 5 / 2).min(begun + SELDOM).max(often);
+                if let Some(next) = next {
+                    let wait = next.since(inner.clock.now()).to_std() + Duration::from_millis(1);
+                    let at = Instant::now() + wait.min(SOON) + quarter * share / 1_024;
+                    seldom = seldom.min(at);
+                }
+            }
+            tokio::time::sleep_until(begun + GAP).await;
+            inner.alarm.due(Beat { often, seldom }).await;
         }
     };
     let _stopped = stopping.run_until_cancelled(tick).await;
 }
 
-/// One tick of all partitions. True: there is more that is due.
-async fn round(inner: &Inner, partitions: &[Partition]) -> bool {
+/// What a tick of all partitions has shown.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Something was due.
+    any: bool,
+    /// There is more that is due.
+    more: bool,
+    /// The first wake-up to come.
+    next: Option<Timestamp>,
+}
+
+/// One tick of all partitions.
+async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
     let asked = Instant::now();
+    let mut seen = Seen::default();
     let ticks = match inner.store.tick(partitions, DUE_MAX).await {
         Ok(ticks) => ticks,
         Err(error) => {
             tracing::warn!(%error, "partitions could not be ticked; trying again");
-            return false;
+            // As soon as may be.
+            seen.any = true;
+            return seen;
         }
     };
-    let mut more = false;
+    seen.more = ticks.iter().map(|t| t.reclaimed).sum::<u32>() >= RECLAIM_MAX;
     for (partition, tick) in partitions.iter().zip(ticks) {
-        more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
+        seen.more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
+        seen.any |= !tick.due.is_empty() || !tick.expired.is_empty() || tick.reclaimed > 0;
+        seen.next = [seen.next, tick.next].into_iter().flatten().min();
         take(inner, *partition, asked, tick).await;
     }
-    more
+    seen
 }
 
 async fn take(inner: &Inner, partition: Partition, asked: Instant, tick: Ticked) {
@@ -146,11 +228,69 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
                 Ok(Hint::Queue(partition, queue)) => {
                     inner.queues.hinted(partition, &queue);
                     inner.feed.notify_one();
+                    inner.alarm.stir();
                 }
-                Ok(Hint::Events | Hint::Reconnected) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                Ok(Hint::Reconnected) => inner.alarm.now(),
+                Ok(Hint::Events) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => return,
             }
         }
     };
     let _stopped = stopping.run_until_cancelled(listen).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFTEN: Duration = Duration::from_millis(200);
+    const SELDOM_HERE: Duration = Duration::from_millis(600);
+
+    fn beat() -> Beat {
+        let now = Instant::now();
+        Beat { often: now + OFTEN, seldom: now + SELDOM_HERE }
+    }
+
+    async fn waited(alarm: &Alarm, beat: Beat) -> Duration {
+        let begun = Instant::now();
+        alarm.due(beat).await;
+        begun.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_are_seldom_until_something_goes_on() {
+        let alarm = Alarm::default();
+        assert_eq!(waited(&alarm, beat()).await, SELDOM_HERE);
+        alarm.stir();
+        assert_eq!(waited(&alarm, beat()).await, OFTEN);
+        alarm.stirred.store(false, Ordering::Release);
+        let stir = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            alarm.stir();
+            alarm.stir();
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), stir).0, OFTEN);
+        alarm.stirred.store(false, Ordering::Release);
+        let stir = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            alarm.stir();
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), stir).0, Duration::from_millis(300));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_alarm_rings_before_either_beat() {
+        let alarm = Alarm::default();
+        let clock = StoreClock::new(1, Timestamp::from_millis(5_000), Instant::now());
+        let ring = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            alarm.no_later(Timestamp::from_millis(9_000), &clock);
+            alarm.no_later(Timestamp::from_millis(5_120), &clock);
+            alarm.no_later(Timestamp::from_millis(5_300), &clock);
+        };
+        assert_eq!(tokio::join!(waited(&alarm, beat()), ring).0, Duration::from_millis(121));
+        assert_eq!(waited(&alarm, beat()).await, SELDOM_HERE, "it rings once");
+        alarm.now();
+        assert_eq!(waited(&alarm, beat()).await, Duration::ZERO);
+    }
 }

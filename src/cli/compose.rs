@@ -32,7 +32,7 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         .await
         .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
     let address = listener.local_addr()?;
-    let store = open(&config.store).await?;
+    let store = open(&config.store, config.partitions).await?;
     let options = app::Options {
         lease: span(config.workers.lease),
         ack_within: span(config.workers.ack),
@@ -57,14 +57,17 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
     Ok(Server { address, life: life.clone(), drain, serving })
 }
 
-async fn open(settings: &config::Store) -> Result<Arc<dyn Store>, Failure> {
+async fn open(settings: &config::Store, partitions: Option<u16>) -> Result<Arc<dyn Store>, Failure> {
     match settings {
         config::Store::Redis { url } => {
-            let store = RedisStore::open(url, redis::Options::default()).await;
+            let store =
+                RedisStore::open(url, redis::Options { partitions, ..redis::Options::default() }).await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
         }
         config::Store::Embedded { data } => {
-            let store = EmbeddedStore::open(data, embedded::Options::default()).await;
+            let store =
+                EmbeddedStore::open(data, embedded::Options { partitions, ..embedded::Options::default() })
+                    .await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
         }
     }

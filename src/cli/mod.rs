@@ -8,6 +8,7 @@
 //! skip complete fail rerun                 … and one of its tasks
 //! schedule         put list get delete pause resume run backfill next
 //! validate test graph schema               documents, without a server
+//! occupancy        how many tasks ran at the same time, from anybody's file
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -32,6 +33,7 @@ mod graph;
 mod health;
 mod http;
 mod list;
+mod occupancy;
 mod output;
 mod pause;
 mod register;
@@ -161,6 +163,8 @@ enum Command {
     Schedule(schedule::Args),
     /// Asks a server whether it is ready; for health checks
     Health(health::Args),
+    /// Counts how many tasks ran at the same time, from a CSV file of starts and ends, without a server
+    Occupancy(occupancy::Args),
     /// Shows all of it at work: a server, three workers, an order going through
     Demo(demo::Args),
     /// Measures how fast it is
@@ -199,6 +203,7 @@ impl Command {
             Self::Fail(args) => fail::run(args).await,
             Self::Schedule(args) => schedule::run(args).await,
             Self::Health(args) => health::run(args).await,
+            Self::Occupancy(args) => occupancy::run(&args),
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,
             Self::BenchWorker(args) => bench::run_worker(args).await,

@@ -13,6 +13,9 @@ pub(super) struct Args {
     /// Directory of the embedded store
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    /// How many partitions a new store is given, for good; an existing one must have as many [default: 8, or as it is]
+    #[arg(long, value_name = "N")]
+    partitions: Option<String>,
     /// Address to listen on
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -29,8 +32,12 @@ pub(super) async fn run(args: Args) -> Outcome {
         output::line(config::DEFAULTS.trim_end());
         return Ok(());
     }
-    let flags =
-        [(("store", "url"), args.store), (("store", "data"), args.data), (("server", "listen"), args.listen)];
+    let flags = [
+        (("store", "url"), args.store),
+        (("store", "data"), args.data),
+        (("store", "partitions"), args.partitions),
+        (("server", "listen"), args.listen),
+    ];
     let flags: Overrides = flags.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     let config = Config::load(args.config.as_deref(), flags).map_err(|e| Failure::usage(e.to_string()))?;
     serve(&config).await

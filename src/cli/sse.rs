@@ -100,7 +100,7 @@ impl Events {
     }
 
     /// The next event; `None`: the stream is over. Cancel safe.
-    async fn next(&mut self) -> Result<Option<Event>, String> {
+    pub(super) async fn next(&mut self) -> Result<Option<Event>, String> {
         loop {
             if let Some(event) = self.parser.next() {
                 return Ok(Some(event));

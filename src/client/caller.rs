@@ -47,6 +47,9 @@ impl From<Status> for CallError {
     }
 }
 
+/// Events as they are committed, in batches; see [`Caller::watch`].
+pub type Events = Streaming<pb::WatchResponse>;
+
 /// A connection to a server. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -218,7 +221,7 @@ impl Caller {
     ///
     /// # Errors
     /// What any call may fail with.
-    pub async fn watch(&self, request: pb::WatchRequest) -> Result<Streaming<pb::WatchResponse>, CallError> {
+    pub async fn watch(&self, request: pb::WatchRequest) -> Result<Events, CallError> {
         Ok(self.runs.clone().watch(request).await?.into_inner())
     }
 }

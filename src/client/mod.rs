@@ -7,5 +7,6 @@
 pub mod caller;
 pub mod worker;
 
-pub use caller::{CallError, Caller};
+pub use caller::{CallError, Caller, Events};
+pub(crate) use worker::Connection;
 pub use worker::{Task, TaskError, Worker, WorkerError, WorkerHandle};

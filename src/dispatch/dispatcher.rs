@@ -3,9 +3,11 @@
 use super::message::{Assignment, Subscription};
 use super::outbox::Outbox;
 use super::pools::{Pool, Ring, Rings, fits};
+use super::rounds::{Rounds, Turn};
 use crate::model::ids::{SessionId, TaskType};
 use crate::model::labels::{Labels, QueueName};
 use crate::model::time::Span;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -71,7 +73,7 @@ struct Session {
     credits: BTreeMap<TaskType, Credit>,
     /// Over all types; claims over HTTP have it, sessions do not.
     total: Option<u32>,
-    flights: IndexMap<String, Flight>,
+    flights: IndexMap<String, Flight, RandomState>,
     /// In order of assignment; entries of what is gone or kept fall out when looked at.
     unkept: VecDeque<(Instant, String)>,
     draining: bool,
@@ -84,8 +86,10 @@ struct Session {
     suspect: Option<Suspect>,
     opened: Instant,
     last_heard: Instant,
-    /// Up to when of being heard its lease was renewed.
-    renewed_for: Option<Instant>,
+    /// Whether it was heard since its lease was last renewed.
+    unrenewed: bool,
+    /// Whether it was ever pinged.
+    pinged: bool,
 }
 
 /// A worker that does not acknowledge what it is given gets one assignment at a time, in ever longer intervals:
@@ -160,6 +164,7 @@ pub struct Dispatcher {
     by_id: HashMap<SessionId, SessionKey>,
     /// For each type the sessions that serve it.
     rings: BTreeMap<TaskType, Rings>,
+    rounds: Rounds,
     next_key: u64,
 }
 
@@ -183,6 +188,7 @@ impl Dispatcher {
         let outbox = Arc::new(Outbox::default());
         if let Some((id, _)) = &id {
             self.by_id.insert(id.clone(), key);
+            self.rounds.enter(key, now);
         }
         self.sessions.insert(
             key,
@@ -192,7 +198,7 @@ impl Dispatcher {
                 outbox: Arc::clone(&outbox),
                 credits: BTreeMap::new(),
                 total,
-                flights: IndexMap::new(),
+                flights: IndexMap::default(),
                 unkept: VecDeque::new(),
                 draining: false,
                 leaving: false,
@@ -201,7 +207,8 @@ impl Dispatcher {
                 suspect: None,
                 opened: now,
                 last_heard: now,
-                renewed_for: None,
+                unrenewed: true,
+                pinged: false,
             },
         );
         for s in subscriptions {
@@ -312,6 +319,9 @@ impl Dispatcher {
         );
         if session.id.is_some() {
             session.unkept.push_back((now, assignment.token.clone()));
+            if session.flights.len() == 1 {
+                self.rounds.busy.insert(reservation.session);
+            }
         }
         session.outbox.assign(assignment);
         Ok(())
@@ -338,6 +348,7 @@ impl Dispatcher {
         {
             credit.held += 1;
         }
+        self.rounds.busy.insert(key);
     }
 
     /// The worker said that it has these.
@@ -392,12 +403,13 @@ impl Dispatcher {
     /// Attempts that open sessions have held for at least `age`.
     pub fn long_flights(&self, now: Instant, age: Span) -> Vec<(SessionKey, String)> {
         let age = age.to_std();
-        let open = self.sessions.iter().filter(|(_, s)| s.id.is_some() && !s.detached);
-        open.flat_map(|(k, s)| {
-            let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
-            long.map(|(token, _)| (*k, token.clone()))
-        })
-        .collect()
+        let busy = self.rounds.busy.iter().filter_map(|k| Some((k, self.sessions.get(k)?)));
+        busy.filter(|(_, s)| !s.detached)
+            .flat_map(|(k, s)| {
+                let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
+                long.map(|(token, _)| (*k, token.clone()))
+            })
+            .collect()
     }
 
     /// Looks at what is unacknowledged; `window` is the ack time. Call a few times per window.
@@ -405,7 +417,8 @@ impl Dispatcher {
         let window = window.to_std();
         let half = window / 2;
         let mut work = AckWork::default();
-        for session in self.sessions.values_mut() {
+        self.rounds.busy.retain(|key| {
+            let Some(session) = self.sessions.get_mut(key) else { return false };
             session.stalled = session.suspect.is_some_and(|s| now < s.until);
             let mut lost = false;
             let mut later = VecDeque::new();
@@ -438,7 +451,8 @@ impl Dispatcher {
                 session.suspect = Some(Suspect { until: now + pause, pause });
                 session.stalled = true;
             }
-        }
+            session.suspect.is_some() || !(session.unkept.is_empty() && session.flights.is_empty())
+        });
         work
     }
 
@@ -446,6 +460,9 @@ impl Dispatcher {
     pub fn heard(&mut self, key: SessionKey, now: Instant) {
         if let Some(s) = self.sessions.get_mut(&key) {
             s.last_heard = now;
+            if s.id.is_some() && !std::mem::replace(&mut s.unrenewed, true) {
+                self.rounds.heard.insert(key);
+            }
         }
     }
 
@@ -462,6 +479,7 @@ impl Dispatcher {
         if let Some(s) = self.sessions.get_mut(&key) {
             s.detached = true;
             s.outbox.close();
+            self.rounds.heard.remove(&key);
         }
     }
 
@@ -469,6 +487,7 @@ impl Dispatcher {
     pub fn close(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(&key) else { return };
         session.outbox.close();
+        self.rounds.leave(key);
         if let Some((id, _)) = &session.id
             && self.by_id.get(id) == Some(&key)
         {
@@ -511,33 +530,36 @@ impl Dispatcher {
     }
 
     /// Sessions (not claims) whose streams are open and that were heard since their lease was last renewed, with
-    /// when that was; and the streams that were not heard since `silent_since`.
-    pub fn heard_and_silent(&self, silent_since: Instant) -> (Vec<Heard>, Vec<SessionKey>) {
-        let mut heard = Vec::new();
-        let mut silent = Vec::new();
-        for (key, session) in &self.sessions {
-            let Some((id, epoch)) = &session.id else { continue };
-            if session.last_heard < silent_since {
-                silent.push(*key);
-            } else if !session.detached && session.renewed_for.is_none_or(|at| at < session.last_heard) {
-                heard.push(Heard { key: *key, id: id.clone(), epoch: *epoch, at: session.last_heard });
-            }
-        }
-        (heard, silent)
+    /// when that was, until [`Self::renewed`] says so; and the streams that were not heard since `silent_since`.
+    pub fn heard_and_silent(&mut self, silent_since: Instant) -> (Vec<Heard>, Vec<SessionKey>) {
+        let sessions = &self.sessions;
+        let silent = self.rounds.silent(silent_since, |key| Some(sessions.get(&key)?.last_heard));
+        let heard = |key: &SessionKey| {
+            let session = sessions.get(key).filter(|s| !s.detached && s.last_heard >= silent_since)?;
+            let (id, epoch) = session.id.clone()?;
+            Some(Heard { key: *key, id, epoch, at: session.last_heard })
+        };
+        (self.rounds.heard.iter().filter_map(heard).collect(), silent)
     }
 
     /// A session's lease was renewed for having been heard at `at`.
     pub fn renewed(&mut self, key: SessionKey, at: Instant) {
-        if let Some(s) = self.sessions.get_mut(&key) {
-            s.renewed_for = Some(at);
+        if let Some(s) = self.sessions.get_mut(&key)
+            && s.last_heard <= at
+        {
+            s.unrenewed = false;
+            self.rounds.heard.remove(&key);
         }
     }
 
-    /// Pings every open session.
-    pub fn ping_all(&self) {
-        for s in self.sessions.values().filter(|s| s.id.is_some() && !s.detached) {
-            s.outbox.ping();
-        }
+    /// Pings the open sessions whose turn has come: each once in `every`. Call a few times in it.
+    pub fn ping(&mut self, now: Instant, every: Duration) {
+        let sessions = &mut self.sessions;
+        self.rounds.pinged(now, every, |key| {
+            let Some(session) = sessions.get_mut(&key).filter(|s| !s.detached) else { return Turn::Gone };
+            session.outbox.ping();
+            if std::mem::replace(&mut session.pinged, true) { Turn::Again } else { Turn::First }
+        });
     }
 
     /// Tells every stream to go away and takes no new work for any. A session's stream ends as soon as its worker

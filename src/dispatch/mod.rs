@@ -15,6 +15,7 @@ pub mod dispatcher;
 pub mod message;
 pub mod outbox;
 pub mod pools;
+mod rounds;
 
 pub use dispatcher::{Dispatcher, Flight, Reservation, SessionKey};
 pub use outbox::Outbox;

@@ -197,7 +197,7 @@ impl<'a> Txn<'a> {
         let Some(state) = self.changed() else { return Vec::new() };
         let known = self.base_generation();
         let mut ready: Vec<ReadyTask> = Vec::new();
-        for (i, task) in (0..).zip(&state.tasks) {
+        for (i, _, task) in state.tasks.unlike(self.base.map(|(b, _)| &b.tasks)) {
             if let TaskPhase::Queued { generation, .. } = task.phase
                 && generation > known
                 && let Some(queue) = state.queue_of(self.plan, i)
@@ -273,7 +273,7 @@ impl<'a> Txn<'a> {
         let event = (new > 0).then(|| EventNote {
             run: run.clone(),
             first: u32::try_from(first).unwrap_or(u32::MAX),
-            kinds: state.log.iter().skip(first).map(|e| e.kind).collect(),
+            kinds: state.log.iter_from(first).map(|e| e.kind).collect(),
         });
         let was_ended = base.is_some_and(|(b, _)| b.status.is_terminal());
         let retain_until = match state.kept_until() {
@@ -352,9 +352,8 @@ fn deliveries(
 /// makes none.
 fn queue_ops(plan: &Plan, base: Option<&RunState>, state: &RunState) -> Vec<QueueOp> {
     let mut ops = Vec::new();
-    let before = base.map_or(&[][..], |b| &b.tasks);
-    for (i, task) in (0..).zip(&state.tasks) {
-        let was = before.get(i as usize).and_then(queued);
+    for (i, was, task) in state.tasks.unlike(base.map(|b| &b.tasks)) {
+        let was = was.and_then(queued);
         let is = queued(task);
         if was == is {
             continue;

@@ -66,8 +66,10 @@ pub(super) fn settle(plan: &Plan, base: Option<&RunState>, state: &mut RunState)
         return;
     }
     let over = state.status.is_terminal();
-    for task in state.tasks.iter_mut().filter(|t| over || t.phase.is_terminal()) {
-        task.permit = None;
+    let done = |t: &TaskState| t.permit.is_some() && (over || t.phase.is_terminal());
+    let done: Vec<usize> = (0..).zip(&state.tasks).filter(|(_, t)| done(t)).map(|(i, _)| i).collect();
+    for i in done {
+        state.tasks[i].permit = None;
     }
     if outbox_is_new(state) {
         // A run that is deleted and comes again must not be taken for the one before by a late message.
@@ -87,8 +89,8 @@ pub(super) fn settle(plan: &Plan, base: Option<&RunState>, state: &mut RunState)
         Errand::Start { .. } | Errand::Order(_) | Errand::Ended | Errand::Release { .. } => true,
     });
     // Tickets are given here only, so whatever was asked for stands in the state before.
-    for (was, is) in base.map_or(&[][..], |b| &b.tasks).iter().zip(tasks.iter()) {
-        if let Some(permit) = was.permit.as_ref().filter(|p| p.ticket != 0)
+    for (_, was, is) in tasks.unlike(base.map(|b| &b.tasks)) {
+        if let Some(permit) = was.and_then(|w| w.permit.as_ref()).filter(|p| p.ticket != 0)
             && is.permit.as_ref().is_none_or(|p| p.ticket != permit.ticket)
         {
             outbox.push(Semaphore::home(&permit.key), Errand::Release { ticket: permit.ticket });

@@ -338,7 +338,7 @@ fn check_counters(world: &World) {
 fn check_log(world: &World) {
     let run = world.run();
     assert_eq!(world.told as usize, run.log.len(), "every event was told once");
-    assert!(run.log.is_sorted_by_key(|e| e.time));
+    assert!(run.log.iter().is_sorted_by_key(|e| e.time));
     assert_eq!(run.log[0].kind, EventKind::RunStarted);
     // Where each task is: 0 nowhere, 1 queued, 2 started, 3 between attempts, 4 ended.
     let mut at: BTreeMap<u32, (u8, u32)> = BTreeMap::new();

@@ -74,6 +74,11 @@ impl EventKind {
         Self::ScheduleSkipped,
     ];
 
+    /// A bit of its own, for sets of kinds.
+    pub fn bit(self) -> u64 {
+        1 << self as u8
+    }
+
     /// The kind of a stored number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|k| *k as u8 == code)

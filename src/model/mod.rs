@@ -28,5 +28,6 @@ pub mod plan;
 pub mod record;
 pub mod run;
 pub mod schedule;
+pub mod shared;
 pub mod time;
 pub mod token;

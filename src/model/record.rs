@@ -29,7 +29,7 @@ mod schedule;
 mod scopes;
 mod wire;
 
-pub use pages::{Head, Pages, is_page, lay_out};
+pub use pages::{Head, Pages, SEGMENT, is_page, lay_out};
 
 use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
 use super::outbox::Outbox;
@@ -38,7 +38,7 @@ use super::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskSta
 use super::time::{LeaseTime, Span, Timestamp};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use wire::{Reader, bad, put_bytes, put_i64, put_u32, put_u64};
+use wire::{Reader, Writer, bad, put_bytes, put_i64, put_u32, put_u64};
 
 /// Why a record could not be read: written by a newer Downbeat, or damaged. Never guessed at.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +91,12 @@ mod field {
 
 /// Appends the encoding of `state` to `out` (which holds the prefix already).
 pub fn encode_into(state: &RunState, out: &mut Vec<u8>) {
+    let mut writer = Writer::behind(std::mem::take(out));
+    write(state, &mut writer);
+    *out = writer.done();
+}
+
+fn write<'v>(state: &'v RunState, out: &mut Writer<'v>) {
     let zero = state.created_at;
     out.push(FORMAT);
     out.push(field::ID);
@@ -177,7 +183,8 @@ pub fn encode_into(state: &RunState, out: &mut Vec<u8>) {
         }
     }
     let spilled = state.pages.segments as usize * pages::SEGMENT;
-    if let Some(rest) = state.log.get(spilled..).filter(|rest| !rest.is_empty()) {
+    let rest = state.log.iter_from(spilled);
+    if rest.len() > 0 {
         out.push(field::LOG);
         log::put(out, rest, zero);
     }
@@ -305,7 +312,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         armed,
         generation,
         open_tasks,
-        tasks,
+        tasks: tasks.into(),
         blocks,
         undo,
         ending,
@@ -315,7 +322,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         outbox,
         workers,
         failures,
-        log: entries,
+        log: entries.into(),
         pages: table,
     };
     Ok(Head { state, nodes })
@@ -409,7 +416,7 @@ fn usual_attempt(phase: u8) -> u32 {
 ///       attempt? delivery? lost? type? first-queued? input? accepted attempt? accepted nonce 16 B? permit?
 ///       what only the phase has
 /// ```
-fn put_task(out: &mut Vec<u8>, task: &TaskState, zero: Timestamp) {
+fn put_task<'v>(out: &mut Writer<'v>, task: &'v TaskState, zero: Timestamp) {
     let phase = match &task.phase {
         TaskPhase::Pending { .. } => phase::PENDING,
         TaskPhase::Queued { .. } => phase::QUEUED,
@@ -628,25 +635,33 @@ fn lease(r: &mut Reader<'_>) -> Result<Lease> {
     Ok(Lease { nonce, holder, worker, leased_at, acked: parts & held::ACKED != 0, heartbeat_at })
 }
 
-/// Forms of a payload: 1 to 65 is a JSON text of that many bytes less one.
+/// Forms of a payload: 1 to 65 is a JSON text of that many bytes less one. One that is among the last that the record
+/// tells is not told again, see [`wire::Recent`].
 mod form {
     pub(super) const NULL: u8 = 0;
     pub(super) const INLINE_LAST: u8 = 65;
     pub(super) const STORED: u8 = 0x80;
     pub(super) const PATH: u8 = 0x81;
     pub(super) const LONG_INLINE: u8 = 0x82;
+    pub(super) const REPEATED: u8 = 0x83;
 }
 
-fn put_payload(out: &mut Vec<u8>, payload: &Payload) {
+fn put_payload<'v>(out: &mut Writer<'v>, payload: &'v Payload) {
     match payload {
         Payload::Null => out.push(form::NULL),
-        Payload::Inline(json) if json.len() < usize::from(form::INLINE_LAST) => {
-            out.push(json.len() as u8 + 1);
-            out.extend_from_slice(json);
-        }
         Payload::Inline(json) => {
-            out.push(form::LONG_INLINE);
-            put_bytes(out, json);
+            if let Some(place) = out.recent.place(json) {
+                out.extend_from_slice(&[form::REPEATED, place]);
+                return;
+            }
+            if json.len() < usize::from(form::INLINE_LAST) {
+                out.push(json.len() as u8 + 1);
+                out.extend_from_slice(json);
+            } else {
+                out.push(form::LONG_INLINE);
+                put_bytes(out, json);
+            }
+            out.recent.push(json);
         }
         Payload::Stored { field, size } => {
             out.push(form::STORED);
@@ -681,8 +696,21 @@ fn payload(r: &mut Reader<'_>) -> Result<Payload> {
 fn value(r: &mut Reader<'_>, form: u8) -> Result<Payload> {
     match form {
         form::NULL => Ok(Payload::Null),
-        1..=form::INLINE_LAST => Ok(Payload::Inline(Bytes::copy_from_slice(r.take(usize::from(form) - 1)?))),
-        form::LONG_INLINE => Ok(Payload::Inline(Bytes::copy_from_slice(r.bytes()?))),
+        1..=form::INLINE_LAST => {
+            let json = Bytes::copy_from_slice(r.take(usize::from(form) - 1)?);
+            r.recent.push(json.clone());
+            Ok(Payload::Inline(json))
+        }
+        form::LONG_INLINE => {
+            let json = Bytes::copy_from_slice(r.bytes()?);
+            r.recent.push(json.clone());
+            Ok(Payload::Inline(json))
+        }
+        form::REPEATED => {
+            let place = r.byte()?;
+            let json = r.recent.get(place).ok_or_else(|| bad("a value repeats one that is not there"))?;
+            Ok(Payload::Inline(json.clone()))
+        }
         form::STORED => {
             Ok(Payload::Stored { field: Field(Bytes::copy_from_slice(r.bytes()?)), size: r.u32()? })
         }

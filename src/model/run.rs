@@ -5,7 +5,8 @@ use super::event::LogEntry;
 use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
 use super::outbox::{Origin, Outbox, Parent};
 use super::payload::Payload;
-use super::record::Pages;
+use super::record::{Pages, SEGMENT};
+use super::shared::{Nodes, SharedList};
 use super::time::{LeaseTime, Span, Timestamp};
 use std::collections::BTreeMap;
 
@@ -117,7 +118,7 @@ pub struct RunState {
     pub open_tasks: u32,
     /// Nodes: first the run's own tasks, by index in the plan, then those of `blocks`, one block after the other.
     /// See [`super::nodes`].
-    pub tasks: Vec<TaskState>,
+    pub tasks: Nodes,
     /// What was laid out while the run went on: bodies of groups, items, iterations, compensations, `finally`.
     pub blocks: Vec<Block>,
     /// What has to be undone if its scope fails, in order of completion. It outlives the end of the run, for another
@@ -138,7 +139,7 @@ pub struct RunState {
     /// Failures, referred to by index.
     pub failures: Vec<Failure>,
     /// What happened, in order.
-    pub log: Vec<LogEntry>,
+    pub log: SharedList<LogEntry, SEGMENT>,
     /// Where its nodes and its log stand in the store, if it is wide.
     pub pages: Pages,
 }
@@ -167,7 +168,7 @@ impl RunState {
             armed: None,
             generation: 0,
             open_tasks: 0,
-            tasks: Vec::new(),
+            tasks: Nodes::default(),
             blocks: Vec::new(),
             undo: Vec::new(),
             ending: None,
@@ -177,7 +178,7 @@ impl RunState {
             outbox: Outbox::default(),
             workers: Vec::new(),
             failures: Vec::new(),
-            log: Vec::new(),
+            log: SharedList::default(),
             pages: Pages::default(),
         }
     }

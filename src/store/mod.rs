@@ -23,7 +23,7 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 
 /// The layout version this code reads and writes. Source: migrations/README.md.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// How many sequences of a lane are remembered.
 pub const LANE_KEPT: u64 = 16;
@@ -33,10 +33,14 @@ pub const LANE_IDLE: Span = Span::secs(600);
 pub const LEASE_STEP: Span = Span::secs(2);
 /// How far a due wake-up (or retention) is moved ahead by the tick that tells it.
 pub const DUE_AGAIN: Span = Span::secs(2);
-/// The most expired claims one tick of a partition returns.
+/// The most expired claims one tick of a partition returns; a store may count all partitions of a call together.
 pub const RECLAIM_MAX: u32 = 1_000;
-/// How long a session's record outlives its lease, on wall time.
+/// How long a session's record outlives its lease, on the lease clock.
 pub const SESSION_KEPT: Span = Span::secs(3_600);
+/// Retention of a partition is looked at this often at most, whoever ticks it; at once again if not all was told.
+pub const RETENTION_EVERY: Span = Span::secs(5);
+/// Between two sweeps of what nobody asks for any more (dead sessions, dead lanes), whoever ticks.
+pub const SWEEP_EVERY: Span = Span::secs(60);
 /// How many entries are trimmed from an event stream at once.
 pub const STREAM_TRIM: u64 = 32;
 /// Entries each partition's event stream keeps unless told otherwise; at most [`STREAM_TRIM`] more stand in it.
@@ -82,6 +86,14 @@ pub(crate) fn check_batch(batch: &Batch, layout: Layout) -> Result<()> {
 /// The partition that keeps a session, if the store has it.
 pub(crate) fn session_partition(id: &SessionId, layout: Layout) -> Option<Partition> {
     id.partition().filter(|p| p.0 < layout.partitions)
+}
+
+/// The refusal of a store whose layout this version does not read.
+pub(crate) fn unknown_layout(found: u32) -> StoreError {
+    let remedy = if found > LAYOUT { "use a newer version" } else { "use the version that wrote it" };
+    StoreError::Unreadable(format!(
+        "the store has layout {found}; this version of Downbeat knows layout {LAYOUT}: {remedy}, or begin with an empty store"
+    ))
 }
 
 /// Why a verb failed.
@@ -195,8 +207,11 @@ pub struct Ticked {
     pub lease_now: LeaseTime,
     /// Runs whose wake-up is due; each was moved 2 s ahead by this call.
     pub due: Vec<RunId>,
-    /// Finished runs whose retention has passed; each was moved 2 s ahead by this call.
+    /// Finished runs whose retention has passed, looked for every [`RETENTION_EVERY`]; each was moved 2 s ahead by this
+    /// call.
     pub expired: Vec<RunId>,
+    /// When the next wake-up is due that this call did not tell. None: there is no other.
+    pub next: Option<Timestamp>,
     /// Heads of all non-empty queues.
     pub heads: Vec<QueueHead>,
     /// Expired claims that went back to their queues.
@@ -316,12 +331,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// judged by (`None`: there is no record); otherwise returns it to its queue.
     async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()>;
 
-    /// Advances the clocks of these partitions and says what is due; at most `max` runs each.
+    /// Advances the clocks of these partitions and says what is due; at most `max` runs each. With 0 it looks at the
+    /// clocks and at nothing else.
     async fn tick(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>>;
 
     /// Creates or replaces a session if its epoch in the store is `expect` (none: does not exist). The deadline is
     /// set `lease` from now on the partition's lease clock. False: the epoch differs, or the id names no partition.
-    /// The record vanishes [`SESSION_KEPT`] after the lease, on wall time.
+    /// The record vanishes [`SESSION_KEPT`] after the lease, on that clock.
     async fn put_session(
         &self,
         id: &SessionId,
@@ -330,13 +346,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         lease: Span,
     ) -> Result<bool>;
 
-    /// Renews sessions of one partition; false for each that is gone or has another epoch.
-    async fn renew_sessions(
-        &self,
-        partition: Partition,
-        sessions: &[(SessionId, u32)],
-        lease: Span,
-    ) -> Result<Vec<bool>>;
+    /// Renews sessions (of any partitions), in order; false for each that is gone or has another epoch.
+    async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>>;
 
     /// Reads sessions (of any partitions), in order.
     async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>>;

@@ -4,6 +4,7 @@
 
 mod children;
 mod credits;
+mod idle;
 mod labels;
 mod limits;
 #[path = "../support/redis.rs"]

@@ -400,14 +400,14 @@ impl Check<'_> {
         }
     }
 
-    fn news(&self) -> &[LogEntry] {
-        &self.state.log[self.old.map_or(0, |o| o.state.log.len()).min(self.state.log.len())..]
+    fn news(&self) -> impl ExactSizeIterator<Item = &LogEntry> {
+        self.state.log.iter_from(self.old.map_or(0, |o| o.state.log.len()).min(self.state.log.len()))
     }
 
     fn log(&self) {
         let log = &self.state.log;
         if let Some(old) = self.old {
-            if !log.starts_with(&old.state.log) {
+            if !log.iter().take(old.state.log.len()).eq(&old.state.log) {
                 self.fault(format_args!("its log is not what it was, with more at the end"));
             }
             // But for what it has still to tell, and which message of its parent it has heard last.
@@ -425,7 +425,7 @@ impl Check<'_> {
                 self.fault(format_args!("its time goes back"));
             }
         }
-        if log.windows(2).any(|w| w[1].time < w[0].time) {
+        if !log.iter().is_sorted_by_key(|e| e.time) {
             self.fault(format_args!("time in its log goes back"));
         }
         let ends = log.iter().filter(|e| e.kind.ends_run()).count();
@@ -577,7 +577,7 @@ impl Check<'_> {
             }
             let shift = task.wrapping_sub(self.state.plan_index(task));
             for need in &self.plan_of(task).needs {
-                let ended = self.state.log[..n].iter().any(|b| {
+                let ended = self.state.log.iter().take(n).any(|b| {
                     b.task == Some(need.wrapping_add(shift))
                         && matches!(
                             b.kind,
@@ -677,7 +677,7 @@ impl Check<'_> {
                 ));
             }
             let retries =
-                self.news().iter().filter(|e| e.task == Some(n as u32) && e.kind == EventKind::TaskRetrying);
+                self.news().filter(|e| e.task == Some(n as u32) && e.kind == EventKind::TaskRetrying);
             let first = u32::from(was.attempt == 0 && task.attempt > 0);
             if task.attempt
                 > was.attempt

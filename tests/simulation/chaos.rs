@@ -339,16 +339,11 @@ impl Store for ChaosStore {
         self.call(|| self.memory().put_session(id, record, expect, lease)).await
     }
 
-    async fn renew_sessions(
-        &self,
-        p: Partition,
-        sessions: &[(SessionId, u32)],
-        lease: Span,
-    ) -> Result<Vec<bool>> {
+    async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
         if self.world.sabotage == Some(Sabotage::NoRenewals) {
             return self.call(|| async { Ok(vec![true; sessions.len()]) }).await;
         }
-        self.call(|| self.memory().renew_sessions(p, sessions, lease)).await
+        self.call(|| self.memory().renew_sessions(sessions, lease)).await
     }
 
     async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>> {

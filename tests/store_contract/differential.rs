@@ -249,7 +249,15 @@ impl Side {
                 let ticked = store.tick(&[P, Partition(0)], 100).await.unwrap();
                 let answers = ticked.into_iter().map(|t| {
                     let sorted = |runs: Vec<RunId>| runs.into_iter().collect::<BTreeSet<_>>();
-                    format!("{:?} {:?} {:?} {}", sorted(t.due), sorted(t.expired), t.heads, t.reclaimed)
+                    // In tens of seconds, as all times of the test are.
+                    let next = t.next.map(|at| (at.0 - t.now.0 + 2_500_000).div_euclid(5_000_000));
+                    format!(
+                        "{:?} {:?} {next:?} {:?} {}",
+                        sorted(t.due),
+                        sorted(t.expired),
+                        t.heads,
+                        t.reclaimed
+                    )
                 });
                 answers.collect()
             }
@@ -264,7 +272,7 @@ impl Side {
                 format!("{:?}", store.put_session(&id(*n), &record, *expect, Span::secs(10)).await)
             }
             Op::RenewSession { id: n, epoch } => {
-                format!("{:?}", store.renew_sessions(P, &[(id(*n), *epoch)], Span::secs(10)).await)
+                format!("{:?}", store.renew_sessions(&[(id(*n), *epoch)], Span::secs(10)).await)
             }
             Op::RemoveSession { id: n, epoch } => {
                 format!("{:?}", store.remove_session(&id(*n), *epoch).await)

@@ -175,7 +175,7 @@ async fn assert_whole(store: &dyn Store) -> usize {
     // The claims ended at once: back they go, some at each tick.
     let mut reclaimed = ticked.reclaimed as usize;
     while reclaimed < runs.len() {
-        let more = store.tick(&[P], 0).await.unwrap()[0].reclaimed as usize;
+        let more = store.tick(&[P], 1).await.unwrap()[0].reclaimed as usize;
         assert!(more > 0, "{reclaimed} claims of {}", runs.len());
         reclaimed += more;
     }

@@ -8,6 +8,7 @@ use downbeat::store::kv::memory::MemoryStore;
 use downbeat::store::redis::{self as store_redis, RedisStore};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use tokio::sync::OnceCell;
 
 /// Entries the event streams of all fixtures keep.
 pub(crate) const STREAM_BOUND: u64 = 40;
@@ -43,6 +44,8 @@ enum Time {
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     time: Time,
+    /// What makes Redis older.
+    aging: OnceCell<::redis::aio::MultiplexedConnection>,
     /// The data directory, if it has one; it goes with the fixture.
     _dir: Option<tempfile::TempDir>,
 }
@@ -51,7 +54,7 @@ pub(crate) async fn memory() -> Fixture {
     let clock = ManualClock::new();
     let dyn_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let store = MemoryStore::with_stream_bound(dyn_clock, PARTITIONS, STREAM_BOUND);
-    Fixture { store: Arc::new(store), time: Time::Manual(clock), _dir: None }
+    Fixture { store: Arc::new(store), time: Time::Manual(clock), aging: OnceCell::new(), _dir: None }
 }
 
 pub(crate) fn embedded_options(clock: Arc<dyn Clock>) -> store_embedded::Options {
@@ -68,7 +71,7 @@ pub(crate) async fn embedded() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let options = embedded_options(Arc::<ManualClock>::clone(&clock));
     let store = EmbeddedStore::open(dir.path(), options).await.unwrap();
-    Fixture { store, time: Time::Manual(clock), _dir: Some(dir) }
+    Fixture { store, time: Time::Manual(clock), aging: OnceCell::new(), _dir: Some(dir) }
 }
 
 pub(crate) fn redis_options() -> store_redis::Options {
@@ -78,7 +81,7 @@ pub(crate) fn redis_options() -> store_redis::Options {
 pub(crate) async fn redis() -> Fixture {
     let server = RedisServer::start(Options::default());
     let store = RedisStore::open(&server.url(), redis_options()).await.unwrap();
-    Fixture { store, time: Time::Redis(Box::new(server)), _dir: None }
+    Fixture { store, time: Time::Redis(Box::new(server)), aging: OnceCell::new(), _dir: None }
 }
 
 /// Redis' own clock cannot be moved, so all that it holds is made older.
@@ -86,15 +89,19 @@ const AGE: &str = "
 local span = tonumber(ARGV[1])
 for p = 0, tonumber(ARGV[2]) - 1 do
   local prefix = 'db:{' .. p .. '}:'
-  if redis.call('HEXISTS', prefix .. 'clock', 'wall') == 1 then
-    redis.call('HINCRBY', prefix .. 'clock', 'wall', -span)
+  local clock = redis.call('GET', prefix .. 'clock')
+  if clock then
+    local lease, wall, retained, swept = string.match(clock, '^(%d+) (%d+) (%d+) (%d+)$')
+    local function older(time) return string.format('%.0f', math.max(0, tonumber(time) - span)) end
+    clock = table.concat({ lease, older(wall), older(retained), older(swept) }, ' ')
+    redis.call('SET', prefix .. 'clock', clock)
   end
   for _, name in ipairs({ 'wake', 'keep', 'claimed' }) do
     for _, member in ipairs(redis.call('ZRANGE', prefix .. name, 0, -1)) do
       redis.call('ZINCRBY', prefix .. name, -span, member)
     end
   end
-  for _, key in ipairs(redis.call('KEYS', prefix .. '[sl]:*')) do
+  for _, key in ipairs(redis.call('KEYS', prefix .. 'l:*')) do
     redis.call('PEXPIRE', key, math.floor(redis.call('PTTL', key) - span / 1000))
   end
 end
@@ -106,12 +113,27 @@ impl Fixture {
         match &self.time {
             Time::Manual(clock) => clock.advance(span),
             Time::Redis(server) => {
-                let client = ::redis::Client::open(server.url()).unwrap();
-                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let open = async || {
+                    let client = ::redis::Client::open(server.url()).unwrap();
+                    client.get_multiplexed_async_connection().await.unwrap()
+                };
+                let mut connection = self.aging.get_or_init(open).await.clone();
                 let mut eval = ::redis::cmd("EVAL");
                 eval.arg(AGE).arg(0).arg(span.0).arg(PARTITIONS);
                 eval.exec_async(&mut connection).await.unwrap();
             }
+        }
+    }
+
+    /// Lets time pass while servers look after the store: lease clocks go on as well.
+    pub(crate) async fn live(&self, span: Span) {
+        let all: Vec<_> = (0..PARTITIONS).map(downbeat::model::ids::Partition).collect();
+        let mut left = span;
+        while left > Span(0) {
+            let step = left.min(downbeat::store::LEASE_STEP);
+            self.advance(step).await;
+            self.store.tick(&all, 1).await.unwrap();
+            left = Span(left.0 - step.0);
         }
     }
 

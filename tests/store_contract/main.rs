@@ -74,6 +74,9 @@ contract! {
         a_due_run_is_told_again_after_two_seconds,
         due_runs_are_limited_and_come_in_order,
         a_finished_run_expires_after_its_retention,
+        retention_is_looked_at_every_five_seconds_and_at_once_while_there_is_more,
+        the_next_wake_up_is_told,
+        a_tick_of_nothing_moves_the_clocks_alone,
         retention_can_be_taken_back,
         the_lease_clock_goes_on_by_two_seconds_at_most,
         heads_of_all_queues_that_hold_work_are_told;
@@ -82,6 +85,7 @@ contract! {
         renewing_moves_the_deadline_of_the_named_epoch_only,
         a_removed_session_is_gone,
         an_id_that_names_no_partition_has_no_session,
+        sessions_of_all_partitions_are_renewed_at_once,
         a_session_vanishes_an_hour_after_its_lease;
     events:
         notes_of_a_batch_are_one_entry_per_partition_in_order,

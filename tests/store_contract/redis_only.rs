@@ -3,13 +3,13 @@
 use crate::data::{
     Lane, P, add, create, entry, field, named, note, prefix, record, run, session, stored, update,
 };
-use crate::fixture::redis_options;
+use crate::fixture::{PARTITIONS, redis_options};
 use crate::redis_server::{Options, RedisServer};
 use bytes::Bytes;
 use downbeat::model::commit::{RunWrite, WakeOp, Write};
 use downbeat::model::ids::{Nonce, Partition};
 use downbeat::model::time::{LeaseTime, Span, Timestamp};
-use downbeat::store::redis::{Options as StoreOptions, RedisStore};
+use downbeat::store::redis::{Load, Options as StoreOptions, RedisStore};
 use downbeat::store::{Hint, SessionRecord, Store, StoreError, StreamPosition, Verdict};
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,7 +188,7 @@ async fn the_layout_is_fixed_by_the_first_and_read_by_the_next() {
     let first = RedisStore::open(&server.url(), options(Some(3))).await.unwrap();
     let second = RedisStore::open(&server.url(), options(None)).await.unwrap();
     assert_eq!(first.layout(), second.layout());
-    assert_eq!((second.layout().partitions, second.layout().version), (3, 1));
+    assert_eq!((second.layout().partitions, second.layout().version), (3, 2));
     let other = RedisStore::open(&server.url(), options(Some(4))).await.unwrap_err();
     assert!(other.to_string().contains("initialised with 3 partitions, 4 were asked for"), "{other}");
     assert!(RedisStore::open(&server.url(), options(Some(0))).await.is_err());
@@ -314,7 +314,7 @@ async fn a_small_open_run_is_one_key() {
 }
 
 #[tokio::test]
-async fn a_deleted_run_leaves_no_key_and_idle_lanes_and_sessions_expire() {
+async fn a_deleted_run_leaves_no_key_and_idle_lanes_expire() {
     let (server, store) = started().await;
     let mut lane = Lane::new(1);
     let owner = SessionRecord {
@@ -334,12 +334,11 @@ async fn a_deleted_run_leaves_no_key_and_idle_lanes_and_sessions_expire() {
     lane.apply(&*store, vec![delete]).await;
     let left = dump(&server).await;
     let lane_key = "db:{0}:l:01010101010101010101010101010101";
-    let expected = [lane_key, "db:meta", "db:{1}:events", "db:{1}:s:s1-x"];
+    let expected = [lane_key, "db:meta", "db:{1}:events", "db:{1}:sessions", "db:{1}:leases"];
     assert!(expected.iter().all(|key| left.contains_key(*key)) && left.len() == expected.len(), "{left:?}");
     let ttl =
         |key: &str| server.command(&format!("TTL {key}")).trim_start_matches(':').parse::<i64>().unwrap();
     assert!((590..=600).contains(&ttl(lane_key)));
-    assert!((3_590..=3_610).contains(&ttl("db:{1}:s:s1-x")));
     assert_eq!(store.take(&[(P, named("q"), 1)], Span::secs(1)).await.unwrap(), []);
 }
 
@@ -363,4 +362,141 @@ async fn claims_that_ended_leave_no_key() {
     assert_eq!((keys(":claimed").await, keys(":places").await), (1, 1));
     assert_eq!(store.tick(&[P], 1).await.unwrap()[0].reclaimed, 1);
     assert_eq!((keys(":claimed").await, keys(":places").await, keys(":types").await), (0, 0, 1));
+}
+
+#[tokio::test]
+async fn a_tick_or_a_renewal_finds_a_key_of_another_type_before_its_first_write() {
+    let (server, store) = started().await;
+    let mut lane = Lane::new(1);
+    let all: Vec<_> = (0..PARTITIONS).map(Partition).collect();
+    store.tick(&all, 10).await.unwrap();
+    let due = |name: &str| RunWrite { wake: WakeOp::Set(Timestamp(1)), ..whole(name) };
+    lane.apply(&*store, vec![due("a")]).await;
+    let more = RunWrite { queue: vec![add("q", entry("b", 1), 5)], ..due("b") };
+    lane.apply(&*store, vec![more]).await;
+    store.take(&[(P, named("q"), 1)], Span(0)).await.unwrap();
+    let id = session("s1-x");
+    let owner = SessionRecord {
+        epoch: 1,
+        label: String::new(),
+        owner: Nonce([1; 16]),
+        deadline: LeaseTime(0),
+        lease_now: LeaseTime(0),
+    };
+    store.put_session(&id, &owner, None, Span::secs(10)).await.unwrap();
+    // Two hours of leases and two minutes of sweeps later.
+    assert_eq!(server.command("SET db:{1}:clock \"7200000000 1 1 1\""), "+OK");
+    for name in ["clock", "wake", "keep", "claimed", "places", "types", "leases", "sessions", "q:q"] {
+        let key = format!("db:{{1}}:{name}");
+        let before_all = dump(&server).await;
+        let there = before_all.contains_key(&key);
+        if there {
+            server.command(&format!("RENAME {key} aside"));
+        }
+        server.command(&format!("LPUSH {key} x"));
+        let before = dump(&server).await;
+        let error = store.tick(&all, 10).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unreadable(_)), "{key}: {error:?}");
+        assert_eq!(dump(&server).await, before, "{key}");
+        if ["clock", "leases"].contains(&name) {
+            let other = session("s0-other");
+            let error =
+                store.renew_sessions(&[(other, 1), (id.clone(), 1)], Span::secs(1)).await.unwrap_err();
+            assert!(matches!(error, StoreError::Unreadable(_)), "{key}: {error:?}");
+        }
+        if ["clock", "leases", "sessions"].contains(&name) {
+            let error = store.put_session(&id, &owner, Some(1), Span::secs(1)).await.unwrap_err();
+            assert!(matches!(error, StoreError::Unreadable(_)), "{key}: {error:?}");
+            assert!(
+                matches!(store.sessions(std::slice::from_ref(&id)).await, Err(StoreError::Unreadable(_))),
+                "{key}"
+            );
+        }
+        assert_eq!(dump(&server).await, before, "{key}");
+        server.command(&format!("DEL {key}"));
+        if there {
+            server.command(&format!("RENAME aside {key}"));
+        }
+    }
+    let ticked = store.tick(&all, 10).await.unwrap().swap_remove(1);
+    assert_eq!((ticked.due.len(), ticked.reclaimed, ticked.heads.len()), (2, 1, 1));
+    let left = dump(&server).await;
+    assert!(!left.contains_key("db:{1}:leases") && !left.contains_key("db:{1}:sessions"), "swept: {left:?}");
+}
+
+#[tokio::test]
+async fn a_tick_with_nothing_to_tell_is_a_command_for_each_partition_and_a_few_more() {
+    let (server, store) = started().await;
+    let all: Vec<_> = (0..PARTITIONS).map(Partition).collect();
+    let mut lane = Lane::new(1);
+    lane.apply(&*store, vec![whole("a")]).await;
+    store.tick(&all, 10).await.unwrap();
+    store.take(&[(P, named("q"), 9)], Span::secs(9)).await.unwrap();
+    let commands = || {
+        let stats = server.info("stats");
+        let line =
+            stats.lines().find_map(|l| l.strip_prefix("total_commands_processed:")).unwrap().to_owned();
+        line.trim().parse::<u64>().unwrap()
+    };
+    let cost = async |quiet: bool| {
+        if quiet {
+            server.command("DEL db:{1}:claimed db:{1}:places db:{1}:types db:{1}:q:q");
+        }
+        let before = commands();
+        store.tick(&all, 10).await.unwrap();
+        // INFO and QUIT of the first count.
+        commands() - before - 2
+    };
+    // Something is claimed: its expiry is looked for, and what is ready.
+    assert!(cost(false).await <= 5 + 3 * u64::from(PARTITIONS));
+    assert_eq!(
+        cost(true).await,
+        5 + u64::from(PARTITIONS),
+        "EVALSHA, MGET, TIME, EXISTS, MSET, and ZRANGE for each"
+    );
+    // The same for renewals: two for each partition, however many sessions.
+    let owner = SessionRecord {
+        epoch: 1,
+        label: String::new(),
+        owner: Nonce([1; 16]),
+        deadline: LeaseTime(0),
+        lease_now: LeaseTime(0),
+    };
+    let ids: Vec<_> = (0..400).map(|n| (session(&format!("s{}-{n}", n % PARTITIONS)), 1)).collect();
+    for (id, _) in &ids {
+        assert!(store.put_session(id, &owner, None, Span::secs(9)).await.unwrap());
+    }
+    let before = commands();
+    assert!(store.renew_sessions(&ids, Span::secs(9)).await.unwrap().into_iter().all(|kept| kept));
+    assert_eq!(commands() - before - 2, 3 + 2 * u64::from(PARTITIONS));
+}
+
+#[tokio::test]
+async fn the_layout_before_is_refused_with_what_to_do() {
+    let (server, _store) = started().await;
+    server.command("HSET db:meta layout 1");
+    let error = RedisStore::open(&server.url(), redis_options()).await.unwrap_err();
+    assert!(matches!(&error, StoreError::Unreadable(_)), "{error:?}");
+    let said = error.to_string();
+    assert!(said.contains("layout 1;") && said.contains("use the version that wrote it"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ceiling_is_measured_beside_the_store_and_leaves_nothing() {
+    let (server, store) = started().await;
+    let mut lane = Lane::new(1);
+    lane.apply(&*store, vec![whole("there")]).await;
+    let before = dump(&server).await;
+    for (decisions, bytes_per_decision, lanes, in_flight) in
+        [(1, 500, 1, 1), (32, 600, 2, 2), (128, 9_000, 1, 2)]
+    {
+        let lasting = Duration::from_millis(100);
+        let load = Load { decisions, bytes_per_decision, lanes, in_flight, lasting };
+        let ceiling = Arc::clone(&store).ceiling(load).await.unwrap();
+        assert!(ceiling.transitions_per_second > 0.0, "{ceiling:?}");
+        // One decision alone carries what stands around a batch.
+        let apart = (ceiling.bytes_per_decision - bytes_per_decision as f64).abs();
+        assert!(apart < 20.0 || decisions == 1, "{ceiling:?} for {load:?}");
+        assert_eq!(dump(&server).await, before);
+    }
 }

@@ -78,8 +78,68 @@ pub(crate) async fn a_finished_run_expires_after_its_retention(f: &Fixture) {
     let ticked = tick(f).await;
     assert_eq!((ticked.due, ticked.expired), (vec![], vec![run("a")]));
     assert_eq!(tick(f).await.expired, []);
-    f.advance(Span::secs(3)).await;
+    f.advance(Span::secs(6)).await;
     assert_eq!(tick(f).await.expired, [run("a")]);
+}
+
+pub(crate) async fn retention_is_looked_at_every_five_seconds_and_at_once_while_there_is_more(f: &Fixture) {
+    let now = f.now().await;
+    let mut lane = Lane::new(1);
+    assert_eq!(tick(f).await.expired, []);
+    let over = |name| RunWrite { retain_until: Some(Some(now.plus(Span::secs(1)))), ..create(name) };
+    lane.apply(&*f.store, ["a", "b", "c"].map(over).to_vec()).await;
+    f.advance(Span::secs(4)).await;
+    assert_eq!(tick(f).await.expired, [], "the last look was less than five seconds ago");
+    f.advance(Span::secs(2)).await;
+    let two = async || f.store.tick(&[P], 2).await.unwrap().pop().unwrap().expired;
+    assert_eq!(two().await, [run("a"), run("b")]);
+    assert_eq!(two().await, [run("c")]);
+    f.advance(Span::secs(3)).await;
+    assert_eq!(two().await, []);
+    // Those were moved ahead, and come again.
+    f.advance(Span::secs(3)).await;
+    assert_eq!(two().await.len(), 2);
+}
+
+pub(crate) async fn the_next_wake_up_is_told(f: &Fixture) {
+    assert_eq!(tick(f).await.next, None);
+    let now = f.now().await;
+    let at = |s| now.plus(Span::secs(s));
+    let mut lane = Lane::new(1);
+    let wakes = [("a", 30), ("b", 20)];
+    let writes = wakes.map(|(name, s)| RunWrite { wake: WakeOp::Set(at(s)), ..create(name) });
+    lane.apply(&*f.store, writes.to_vec()).await;
+    let ticks = f.store.tick(&[Partition(0), P], 10).await.unwrap();
+    assert_eq!((ticks[0].next, ticks[1].next), (None, Some(at(20))));
+    f.advance(Span::secs(25)).await;
+    let ticked = tick(f).await;
+    assert_eq!(ticked.due, [run("b")]);
+    // It comes again before the other one.
+    let wait = ticked.next.unwrap().since(ticked.now);
+    assert_eq!(wait, Span::secs(2));
+    assert_eq!(f.store.tick(&[P], 0).await.unwrap()[0].next, None);
+}
+
+pub(crate) async fn a_tick_of_nothing_moves_the_clocks_alone(f: &Fixture) {
+    let now = f.now().await;
+    let mut lane = Lane::new(1);
+    let all = RunWrite {
+        wake: WakeOp::Set(now),
+        retain_until: Some(Some(now)),
+        queue: vec![add("q", entry("a", 1), 3)],
+        ..create("a")
+    };
+    lane.apply(&*f.store, vec![all]).await;
+    f.store.take(&[(P, named("q"), 1)], Span(0)).await.unwrap();
+    let clocks = async || f.store.tick(&[P], 0).await.unwrap().pop().unwrap();
+    let first = clocks().await;
+    f.advance(Span::secs(1)).await;
+    let second = clocks().await;
+    assert!((1_000..1_900).contains(&second.lease_now.since(first.lease_now).as_millis()));
+    assert_eq!((second.due, second.expired, second.heads, second.reclaimed), (vec![], vec![], vec![], 0));
+    let looked = tick(f).await;
+    assert_eq!((looked.due, looked.expired, looked.reclaimed), (vec![run("a")], vec![run("a")], 1));
+    assert_eq!(looked.heads.len(), 1);
 }
 
 pub(crate) async fn retention_can_be_taken_back(f: &Fixture) {

@@ -87,6 +87,15 @@ impl RedisServer {
         answer.trim_end().to_owned()
     }
 
+    /// A section of what it says about itself.
+    pub(crate) fn info(&self, section: &str) -> String {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        socket.write_all(format!("INFO {section}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
     fn run(&mut self) -> bool {
         let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
         let mut child = Command::new(binary)

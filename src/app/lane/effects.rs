@@ -5,12 +5,14 @@ use super::envelope::{Answer, Ask, Envelope, Reply};
 use super::slot::{AtHand, Cached, CachedHome, Known, beside};
 use super::{Lane, jobs};
 use crate::app::error::store_error;
+use crate::app::render;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
 use crate::model::commit::{WakeOp, Write};
 use crate::model::home::Home;
 use crate::model::ids::Prefix;
+use crate::model::payload::Field;
 use crate::model::record::is_page;
 use crate::model::run::RunState;
 use crate::model::token::TaskToken;
@@ -47,6 +49,21 @@ impl Lane {
             }
             if let Some(note) = &decision.write.event {
                 self.inner.hub.touched(note);
+                let kinds = self.inner.hub.kinds();
+                if note.kinds.iter().any(|k| kinds & k.bit() != 0)
+                    && let (Some(state), Some(plan)) = (&decision.state, &plan)
+                {
+                    let written = &decision.write.payloads;
+                    let at_hand = |field: &Field| {
+                        written
+                            .iter()
+                            .find_map(|(f, value)| (f == field).then_some(value))
+                            .or_else(|| payloads.0.get(field))
+                    };
+                    if let Some(events) = render::fresh(state, plan, note, kinds, at_hand) {
+                        self.inner.hub.keep_fresh(note, kinds, events);
+                    }
+                }
             }
             if wants_state {
                 state = decision.state.clone().map(Box::new);
@@ -132,6 +149,7 @@ impl Lane {
         }
         match letter.reply {
             Reply::None => {}
+            Reply::Brief(tx) => drop(tx.send(Ok(outcome))),
             Reply::Once(tx) => {
                 let (state, home) = (state.clone(), home.clone());
                 drop(tx.send(Ok(Answer { outcome, state, home })));
@@ -220,7 +238,7 @@ impl Lane {
     }
 
     fn requeue(&mut self, run: &crate::model::ids::RunId, letters: Vec<Envelope>) {
-        self.waiting += letters.len();
+        self.count(&letters);
         if let Some(slot) = self.slots.get(run) {
             slot.put_back(letters);
         }

@@ -23,6 +23,13 @@ pub(crate) struct Envelope {
     pub(crate) reply: Reply,
 }
 
+impl Envelope {
+    /// Whether it asks for a new run.
+    pub(crate) fn is_start(&self) -> bool {
+        matches!(self.ask, Ask::Command(Command::Start(_)))
+    }
+}
+
 /// What is asked.
 #[derive(Debug)]
 pub(crate) enum Ask {
@@ -46,8 +53,10 @@ pub(crate) enum Ask {
 pub(crate) enum Reply {
     /// Nowhere.
     None,
-    /// To a caller that waits.
+    /// To a caller that waits, with the record as it is then.
     Once(oneshot::Sender<Result<Answer, AppError>>),
+    /// To a caller that waits and wants to know how it was taken, nothing more: spares a copy of the run.
+    Brief(oneshot::Sender<Result<Taking, AppError>>),
     /// To a worker's stream, as the acknowledgement of a result.
     Result {
         /// The stream.
@@ -57,11 +66,14 @@ pub(crate) enum Reply {
     },
 }
 
-/// An answer to a caller that waits: confirmed by the store.
+/// How a command was taken: confirmed by the store.
+pub(crate) type Taking = Result<Outcome, Refusal>;
+
+/// An answer to a caller that waits.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// How the command was taken.
-    pub(crate) outcome: Result<Outcome, Refusal>,
+    pub(crate) outcome: Taking,
     /// The run after it, if there is one.
     pub(crate) state: Option<Box<RunState>>,
     /// The home record after it, if that is what it is and there is one.

@@ -176,7 +176,10 @@ pub(super) async fn commit(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending
     let mut maybe = false;
     loop {
         match inner.store.commit(&batch).await {
-            Ok(committed) => return Done::Committed(pending, committed),
+            Ok(committed) => {
+                inner.alarm.stir();
+                return Done::Committed(pending, committed);
+            }
             // A full store refuses before it writes, and would have replayed an answer it had given. But if the batch
             // was sent before, that one may still be under way, and be taken once there is room.
             Err(error @ StoreError::Full(_)) if maybe => {

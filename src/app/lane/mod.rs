@@ -10,7 +10,9 @@
 //! - A batch whose reply was lost is sent again, the same, until its fate is known.
 //! - Effects (assignments, acknowledgements, answers) leave only after their commit, and never wait.
 //!
-//! Nothing waits to fill a batch: whatever has arrived goes. To add a command: a variant in
+//! Nothing waits to fill a batch: whatever has arrived goes. While more waits than goes into one, of four decisions
+//! three are about runs that are there and one about a new one, so that runs end at a steady rate however many are
+//! submitted. To add a command: a variant in
 //! `model::command`, its handling in `engine`, and whoever sends it; the lane needs no change.
 
 mod decide;
@@ -32,7 +34,6 @@ use jobs::Done;
 use slot::{Known, Slots};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::mpsc;
 
 /// Decisions in one batch at most.
 const BATCH_DECISIONS: usize = 128;
@@ -41,22 +42,22 @@ const BATCH_BYTES: usize = 512 << 10;
 
 pub(crate) struct Lane {
     inner: Arc<Inner>,
-    inbox: mpsc::Receiver<Envelope>,
+    inbox: LaneInbox,
     incarnation: Nonce,
     sequence: u64,
     slots: Slots,
-    /// Runs with letters and no job, in order of arrival.
-    ready: VecDeque<RunId>,
+    ready: Ready,
     jobs: FuturesUnordered<BoxFuture<'static, Done>>,
     commits: usize,
-    /// Letters that are in a slot.
+    /// Letters that are in a slot, and those of them that are starts.
     waiting: usize,
+    starts: usize,
     /// Letters to ourselves (returned assignments), handled before new ones.
     own: Vec<Envelope>,
 }
 
 impl Lane {
-    pub(crate) fn new(inner: Arc<Inner>, (inbox, _partitions): LaneInbox) -> Self {
+    pub(crate) fn new(inner: Arc<Inner>, inbox: LaneInbox) -> Self {
         let incarnation = inner.options.entropy.nonce();
         let slots = Slots::new(inner.options.cache_bytes);
         Self {
@@ -65,10 +66,11 @@ impl Lane {
             incarnation,
             sequence: 0,
             slots,
-            ready: VecDeque::new(),
+            ready: Ready::default(),
             jobs: FuturesUnordered::new(),
             commits: 0,
             waiting: 0,
+            starts: 0,
             own: Vec::new(),
         }
     }
@@ -89,22 +91,35 @@ impl Lane {
                 biased;
                 () = stopping.cancelled() => return,
                 Some(done) = self.jobs.next(), if !self.jobs.is_empty() => self.done(done),
-                n = self.inbox.recv_many(&mut arrived, 1_024), if self.waiting < limit => {
-                    if n == 0 {
-                        return;
-                    }
+                letter = self.inbox.letters.recv(), if self.waiting - self.starts < limit => {
+                    let Some(letter) = letter else { return };
+                    arrived.push(letter);
+                }
+                start = self.inbox.starts.recv(), if self.starts < limit => {
+                    let Some(start) = start else { return };
+                    arrived.push(start);
                 }
             }
             while let Some(Some(done)) = self.jobs.next().now_or_never() {
                 self.done(done);
             }
-            while self.waiting + arrived.len() < limit
-                && let Ok(envelope) = self.inbox.try_recv()
-            {
-                arrived.push(envelope);
-            }
-            for envelope in arrived.drain(..) {
-                self.deliver(envelope);
+            loop {
+                for envelope in arrived.drain(..) {
+                    self.deliver(envelope);
+                }
+                if self.waiting - self.starts < limit
+                    && let Ok(envelope) = self.inbox.letters.try_recv()
+                {
+                    arrived.push(envelope);
+                }
+                if self.starts < limit
+                    && let Ok(envelope) = self.inbox.starts.try_recv()
+                {
+                    arrived.push(envelope);
+                }
+                if arrived.is_empty() {
+                    break;
+                }
             }
             self.fill();
         }
@@ -112,11 +127,25 @@ impl Lane {
 
     fn deliver(&mut self, envelope: Envelope) {
         let run = envelope.run.clone();
+        self.count(std::slice::from_ref(&envelope));
         let slot = self.slots.entry(&run, envelope.partition);
         slot.mail.push_back(envelope);
         slot.touched = true;
-        self.waiting += 1;
         self.list(&run);
+    }
+
+    /// These letters are in a slot now.
+    fn count(&mut self, letters: &[Envelope]) {
+        self.waiting += letters.len();
+        self.starts += letters.iter().filter(|l| l.is_start()).count();
+    }
+
+    /// These letters are in no slot any more.
+    fn discount<'e>(&mut self, letters: impl Iterator<Item = &'e Envelope>) {
+        for letter in letters {
+            self.waiting -= 1;
+            self.starts -= usize::from(letter.is_start());
+        }
     }
 
     /// Lists a run that has letters and no job.
@@ -127,7 +156,8 @@ impl Lane {
             && !slot.mail.is_empty()
         {
             slot.listed = true;
-            self.ready.push_back(run.clone());
+            let new = !matches!(slot.known, Known::Present(_)) && slot.mail.iter().all(Envelope::is_start);
+            self.ready.push(run.clone(), new);
         }
     }
 
@@ -140,7 +170,7 @@ impl Lane {
             let mut bytes = 0;
             while pending.len() < BATCH_DECISIONS
                 && bytes < BATCH_BYTES
-                && let Some(run) = self.ready.pop_front()
+                && let Some(run) = self.ready.pop()
             {
                 if let Some((decided, write)) = self.decide_one(&run, &mut loads) {
                     let size = size_of(&write);
@@ -207,7 +237,7 @@ impl Lane {
         let job = match step {
             Step::Decided(pending) => {
                 slot.fresh = slot.fresh.saturating_sub(count);
-                self.waiting -= count;
+                self.discount(pending.letters.iter().map(|(l, _)| l));
                 return self.ready_to_commit(*pending);
             }
             Step::NeedRun => {
@@ -340,7 +370,7 @@ impl Lane {
     fn fail_letters(&mut self, run: &RunId, error: &super::AppError) {
         let Some(slot) = self.slots.get(run) else { return };
         let letters: Vec<_> = slot.mail.drain(..).collect();
-        self.waiting -= letters.len();
+        self.discount(letters.iter());
         tracing::error!(%run, %error, "a run cannot be worked on");
         for letter in letters {
             self.fail(letter, error);
@@ -354,8 +384,40 @@ impl Lane {
         match letter.reply {
             Reply::None => {}
             Reply::Once(tx) => drop(tx.send(Err(error.clone()))),
+            Reply::Brief(tx) => drop(tx.send(Err(error.clone()))),
             Reply::Result { session, token } => self.inner.dispatcher.lock().settle(session, &token),
         }
+    }
+}
+
+/// Runs with letters and no job, in order of arrival: those that are there and new ones.
+#[derive(Debug, Default)]
+struct Ready {
+    known: VecDeque<RunId>,
+    new: VecDeque<RunId>,
+    /// Taken since a new one was.
+    since_new: u32,
+}
+
+/// Decisions about runs that are there to one about a new one, while both wait.
+const KNOWN_TO_NEW: u32 = 3;
+
+impl Ready {
+    fn push(&mut self, run: RunId, new: bool) {
+        if new { self.new.push_back(run) } else { self.known.push_back(run) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.new.is_empty()
+    }
+
+    fn pop(&mut self) -> Option<RunId> {
+        if self.known.is_empty() || (self.since_new >= KNOWN_TO_NEW && !self.new.is_empty()) {
+            self.since_new = 0;
+            return self.new.pop_front();
+        }
+        self.since_new = self.since_new.saturating_add(1);
+        self.known.pop_front()
     }
 }
 

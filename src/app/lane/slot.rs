@@ -10,6 +10,7 @@ use crate::model::payload::Field;
 use crate::model::plan::Plan;
 use crate::model::run::RunState;
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -99,6 +100,8 @@ pub(super) struct Slot {
     pub(super) sessions: Option<BTreeMap<SessionId, SessionView>>,
     /// Second chance of the cache's clock.
     pub(super) touched: bool,
+    /// It stands in the cache's clock.
+    clocked: bool,
 }
 
 impl Slot {
@@ -113,6 +116,7 @@ impl Slot {
             conflicts: 0,
             sessions: None,
             touched: true,
+            clocked: false,
         }
     }
 
@@ -127,7 +131,8 @@ impl Slot {
 /// All runs that a lane knows, within a limit of bytes.
 #[derive(Debug)]
 pub(super) struct Slots {
-    by_run: HashMap<RunId, Slot>,
+    by_run: HashMap<RunId, Slot, RandomState>,
+    /// Runs that are kept, each once as long as its slot lives.
     clock: VecDeque<RunId>,
     bytes: usize,
     limit: usize,
@@ -135,7 +140,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(limit: usize) -> Self {
-        Self { by_run: HashMap::new(), clock: VecDeque::new(), bytes: 0, limit }
+        Self { by_run: HashMap::default(), clock: VecDeque::new(), bytes: 0, limit }
     }
 
     pub(super) fn get(&mut self, run: &RunId) -> Option<&mut Slot> {
@@ -143,10 +148,6 @@ impl Slots {
     }
 
     pub(super) fn entry(&mut self, run: &RunId, partition: Partition) -> &mut Slot {
-        if !self.by_run.contains_key(run) {
-            self.by_run.insert(run.clone(), Slot::new(partition));
-        }
-        // The key was just made sure of.
         self.by_run.entry(run.clone()).or_insert_with(|| Slot::new(partition))
     }
 
@@ -159,7 +160,9 @@ impl Slots {
             slot.known = known;
             slot.touched = true;
             self.bytes += bytes;
-            self.clock.push_back(run.clone());
+            if !std::mem::replace(&mut slot.clocked, true) {
+                self.clock.push_back(run.clone());
+            }
         }
         self.make_room();
     }
@@ -207,6 +210,7 @@ impl Slots {
             let Some(run) = self.clock.pop_front() else { return };
             let Some(slot) = self.by_run.get_mut(&run) else { continue };
             if slot.known.bytes().is_none() {
+                slot.clocked = false;
                 continue;
             }
             if slot.busy || !slot.mail.is_empty() || std::mem::take(&mut slot.touched) {
@@ -219,10 +223,7 @@ impl Slots {
         // Names of runs that ended pile up in the clock: sweep them out now and then.
         if self.clock.len() > 1_024 && self.clock.len() > 4 * self.by_run.len() {
             let by_run = &self.by_run;
-            let mut seen = std::collections::HashSet::new();
-            self.clock.retain(|r| {
-                by_run.get(r).is_some_and(|s| s.known.bytes().is_some()) && seen.insert(r.clone())
-            });
+            self.clock.retain(|r| by_run.get(r).is_some_and(|s| s.clocked));
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The processes of a measurement: started, measured from outside, ended.
 
-use super::Args;
+use super::series::Recording;
 use super::stats::Summary;
+use super::{Args, Scenario};
 use crate::cli::Failure;
 use crate::cli::output::TempDir;
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,9 +14,19 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
+use tokio::time::Instant;
 
 /// A process is ready within this, and ends within this when asked to.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Redis is at rest when its memory has moved by less than so many bytes …
+const REST_BYTES: f64 = 1_024.0;
+/// … in this time. It is waited for …
+const REST: Duration = Duration::from_millis(500);
+/// … for this long.
+const REST_WITHIN: Duration = Duration::from_secs(10);
+
+/// What Redis says of itself, by name.
+type Info = BTreeMap<String, String>;
 
 /// Everything that is measured.
 pub(super) struct Fleet {
@@ -23,10 +34,18 @@ pub(super) struct Fleet {
     pub(super) url: String,
     /// Makes names of this measurement its own.
     pub(super) nonce: String,
+    /// What happens when, if somebody wants to know.
+    pub(super) recording: Option<Recording>,
     /// In the order in which they end: workers, server, store.
     members: Vec<Member>,
     redis: Option<String>,
-    before: Option<BTreeMap<String, String>>,
+    /// Its address, with what may be a password.
+    redis_url: Option<String>,
+    /// When the measurement began, and when it was over.
+    began: Option<Meter>,
+    ended: Option<Meter>,
+    /// What Redis says of itself once it is at rest.
+    rest: Option<Info>,
     /// Where they keep what they write.
     _dir: TempDir,
 }
@@ -34,15 +53,32 @@ pub(super) struct Fleet {
 struct Member {
     name: &'static str,
     child: Child,
-    /// Processor time when the measurement began, in seconds.
-    before: f64,
+}
+
+/// What everything has cost up to a moment.
+struct Meter {
+    /// Processor time in seconds, by kind of process.
+    cpu: BTreeMap<&'static str, f64>,
+    server_rss: Option<u64>,
+    /// The most that one process of each kind has had up to now.
+    rss_peak: BTreeMap<&'static str, u64>,
+    redis: Option<Info>,
+}
+
+/// What Redis was asked while it was measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Asked {
+    /// Commits that wrote records.
+    pub(super) commits: f64,
+    /// Bytes sent to it.
+    pub(super) bytes: f64,
 }
 
 impl Fleet {
     pub(super) async fn start(args: &Args) -> Result<Self, Failure> {
-        if args.servers > args.workers {
-            let message =
-                format!("{} workers for {} servers; give each one at least", args.workers, args.servers);
+        let workers = args.worker_processes();
+        if workers > 0 && args.servers > workers {
+            let message = format!("{workers} workers for {} servers; give each one at least", args.servers);
             return Err(Failure::usage(message));
         }
         let nonce = format!("{:08x}", getrandom::u32().map_err(|e| Failure::failed(e.to_string()))?);
@@ -50,91 +86,197 @@ impl Fleet {
         let logs = args.out.clone().unwrap_or_else(|| dir.path().to_owned());
         let mut members = Vec::new();
         let mut redis = None;
+        let mut store_url = String::new();
         let urls = if let Some(url) = &args.server {
             vec![url.clone()]
         } else {
             let mut store = args.store.clone();
             if store == "redis" {
                 let (child, address) = start_redis(dir.path(), &logs).await?;
-                members.push(Member { name: "redis", child, before: 0.0 });
+                members.push(Member { name: "redis", child });
                 store = format!("redis://{address}");
                 redis = Some(address);
             } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
-                redis = Some(address.split('/').next().unwrap_or(address).to_owned());
+                let address = address.split('/').next().unwrap_or(address);
+                redis =
+                    Some(if address.contains(':') { address.to_owned() } else { format!("{address}:6379") });
             }
+            store_url.clone_from(&store);
             let mut urls = Vec::new();
             for n in 1..=args.servers {
-                let (child, url) = start_server(&store, dir.path(), &logs, n).await?;
-                members.insert(0, Member { name: "server", child, before: 0.0 });
+                let (child, url) = start_server(args, &store, dir.path(), &logs, n).await?;
+                members.insert(0, Member { name: "server", child });
                 urls.push(url);
             }
             urls
         };
         let url = urls.first().cloned().unwrap_or_default();
-        for url in urls.iter().cycle().take(args.workers as usize) {
-            let child = Command::new(this_program()?)
-                .args(["bench-worker", "--server", url, "--concurrency", &args.concurrency.to_string()])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .kill_on_drop(true)
-                .spawn()?;
-            members.insert(0, Member { name: "worker", child, before: 0.0 });
+        let recorded = args.scenario == Scenario::Chain && args.out.is_some();
+        let mut recording = recorded.then(Recording::new).transpose()?;
+        for url in urls.iter().cycle().take(workers as usize) {
+            let mut command = Command::new(this_program()?);
+            command.args(["bench-worker", "--server", url, "--concurrency", &args.credit().to_string()]);
+            if let Some(recording) = &mut recording {
+                command.arg("--record").arg(recording.worker());
+            }
+            let child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
+            members.insert(0, Member { name: "worker", child });
         }
-        Ok(Self { url, nonce, members, redis, before: None, _dir: dir })
+        let redis_url = Some(store_url).filter(|url| url.starts_with("redis://"));
+        Ok(Self {
+            url,
+            nonce,
+            recording,
+            members,
+            redis,
+            redis_url,
+            began: None,
+            ended: None,
+            rest: None,
+            _dir: dir,
+        })
     }
 
-    /// What is spent up to now does not count.
+    /// The measurement begins, once Redis is at rest: what was spent up to now does not count.
     pub(super) async fn begin(&mut self) {
-        for member in &mut self.members {
-            member.before = cpu_seconds(&member.child);
-        }
-        if let Some(address) = &self.redis {
-            self.before = redis_info(address).await;
+        self.at_rest().await;
+        self.began = Some(self.meter().await);
+        if let Some(recording) = &mut self.recording {
+            let pid = |m: &Member| Some((m.name, m.child.id()?));
+            recording.begin(self.members.iter().filter_map(pid).collect());
         }
     }
 
-    /// Adds what the processes cost.
-    pub(super) async fn end(&self, args: &Args, summary: &mut Summary) {
-        let mut total = 0.0;
-        let mut spent: BTreeMap<&str, f64> = BTreeMap::new();
+    /// The measurement is over: what is spent from now on does not count. Waits until Redis is at rest.
+    pub(super) async fn end(&mut self) {
+        if let Some(recording) = &mut self.recording {
+            recording.end();
+        }
+        self.ended = Some(self.meter().await);
+        self.rest = self.at_rest().await;
+    }
+
+    /// Waits until the memory of Redis does not move any more, for a while; what it says of itself then.
+    async fn at_rest(&self) -> Option<Info> {
+        let address = self.redis.as_ref()?;
+        let until = Instant::now() + REST_WITHIN;
+        let mut last = redis_info(address).await?;
+        loop {
+            tokio::time::sleep(REST).await;
+            let now = redis_info(address).await?;
+            let moved = memory(&last).zip(memory(&now)).map(|(a, b)| (a - b).abs());
+            if moved.is_none_or(|bytes| bytes < REST_BYTES) || Instant::now() >= until {
+                return Some(now);
+            }
+            last = now;
+        }
+    }
+
+    async fn meter(&self) -> Meter {
+        let redis = match &self.redis {
+            Some(address) => redis_info(address).await,
+            None => None,
+        };
+        let mut cpu = BTreeMap::from([("driver", cpu_seconds(Some(std::process::id())))]);
+        let mut rss_peak = BTreeMap::<_, u64>::new();
         for member in &self.members {
-            let seconds = cpu_seconds(&member.child) - member.before;
-            total += seconds;
-            *spent.entry(member.name).or_default() += seconds;
-            // Of several, the largest.
-            if member.name == "server" {
-                summary.server_rss_bytes = summary.server_rss_bytes.max(rss_bytes(&member.child));
+            *cpu.entry(member.name).or_default() += cpu_seconds(member.child.id());
+            if let Some(peak) = memory_of(member, "VmHWM:") {
+                let most = rss_peak.entry(member.name).or_default();
+                *most = peak.max(*most);
             }
         }
-        let runs = f64::from(args.runs + summary.warm_up);
-        let tasks = runs * f64::from(args.tasks);
-        summary.cpu_seconds = spent.into_iter().map(|(name, s)| (name.to_owned(), json!(round(s)))).collect();
-        summary.cpu_us_per_task = (total > 0.0).then(|| total * 1e6 / tasks);
-        if let (Some(address), Some(before)) = (&self.redis, &self.before)
-            && let Some(after) = redis_info(address).await
-        {
-            let grown = |key: &str| {
-                let number = |info: &BTreeMap<String, String>| info.get(key)?.parse::<f64>().ok();
-                number(&after).zip(number(before)).map(|(after, before)| after - before)
-            };
-            summary.redis_commands_per_task = grown("total_commands_processed").map(|n| n / tasks);
-            summary.redis_bytes_written_per_task = grown("total_net_input_bytes").map(|n| n / tasks);
-            summary.redis_bytes_read_per_task = grown("total_net_output_bytes").map(|n| n / tasks);
-            summary.redis_bytes_per_finished_run = grown("used_memory").map(|n| n / runs);
+        // Of several, the largest.
+        let server_rss =
+            self.members.iter().filter(|m| m.name == "server").filter_map(|m| memory_of(m, "VmRSS:")).max();
+        Meter { cpu, server_rss, rss_peak, redis }
+    }
+
+    /// Adds what the processes cost, if it was measured from [`Self::begin`] to [`Self::end`].
+    pub(super) fn tell(&self, args: &Args, summary: &mut Summary) {
+        let (runs, tasks) = (f64::from(summary.runs), f64::from(summary.tasks_per_run));
+        let tasks = runs * tasks;
+        if let (Some(began), Some(ended)) = (&self.began, &self.ended) {
+            let mut total = 0.0;
+            for (name, after) in &ended.cpu {
+                let seconds = after - began.cpu.get(name).copied().unwrap_or(0.0);
+                if *name != "driver" {
+                    total += seconds;
+                }
+                summary.cpu_seconds.insert((*name).to_owned(), json!(round(seconds)));
+            }
+            summary.server_rss_bytes = ended.server_rss;
+            let peaks = ended.rss_peak.iter().map(|(name, peak)| ((*name).to_owned(), json!(peak)));
+            summary.rss_peak_bytes = peaks.collect();
+            if args.scenario.does_tasks() {
+                summary.cpu_us_per_task = (total > 0.0).then(|| total * 1e6 / tasks);
+                let per_task = |key| self.grown(key).map(|n| n / tasks);
+                summary.redis_commands_per_task = per_task("total_commands_processed");
+                summary.redis_scripts_per_task = per_task("cmdstat_evalsha");
+                summary.redis_bytes_written_per_task = per_task("total_net_input_bytes");
+                summary.redis_bytes_read_per_task = per_task("total_net_output_bytes");
+            }
+        }
+        let before = self.began.as_ref().and_then(|m| m.redis.as_ref());
+        // Other scenarios are about something else than runs.
+        let before = before.filter(|_| args.scenario.does_tasks() || args.scenario.leaves_runs_open());
+        if let (Some(before), Some(rest)) = (before, &self.rest) {
+            let per_run = |of: fn(&Info) -> Option<f64>| Some((of(rest)? - of(before)?) / runs);
+            let (bytes, keys) = (per_run(memory), per_run(keys));
+            if args.scenario.leaves_runs_open() {
+                (summary.redis_bytes_per_open_run, summary.redis_keys_per_open_run) = (bytes, keys);
+            } else {
+                (summary.redis_bytes_per_finished_run, summary.redis_keys_per_finished_run) = (bytes, keys);
+            }
         }
         summary.machine = machine();
         summary.settings = json!({
             "store": if args.server.is_some() { "of the server" } else { &args.store },
             "servers": args.servers,
-            "workers": args.workers,
-            "concurrency": args.concurrency,
+            "workers": args.worker_processes(),
+            "concurrency": args.scenario.takes_credit().then(|| args.credit()),
+            "redis": self.rest.as_ref().map(about),
+            "partitions": args.partitions,
+            "payload": args.payload,
             "version": env!("CARGO_PKG_VERSION"),
             "debug_build": cfg!(debug_assertions),
         });
     }
 
-    /// Ends everything in order; what does not end is killed.
-    pub(super) async fn stop(mut self) {
+    /// By how much something that Redis counts has grown while it was measured.
+    fn grown(&self, key: &str) -> Option<f64> {
+        let number = |meter: &Option<Meter>| {
+            let info = meter.as_ref()?.redis.as_ref()?;
+            // A command that was not called yet is not listed.
+            count(info, key).or(key.starts_with("cmdstat_").then_some(0.0))
+        };
+        Some(number(&self.ended)? - number(&self.began)?)
+    }
+
+    /// What Redis was asked while it was measured.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        // Of our scripts, only the commit writes with MSET: once, if there is a record to write.
+        Some(Asked { commits: self.grown("cmdstat_mset")?, bytes: self.grown("total_net_input_bytes")? })
+    }
+
+    /// Seconds of processor time that all processes of a kind have had.
+    pub(super) fn cpu(&self, name: &str) -> f64 {
+        self.members.iter().filter(|m| m.name == name).map(|m| cpu_seconds(m.child.id())).sum()
+    }
+
+    /// Commands and scripts that Redis has processed up to now; none if it cannot be asked.
+    pub(super) async fn commands(&self) -> Option<(f64, f64)> {
+        let info = redis_info(self.redis.as_ref()?).await?;
+        Some((count(&info, "total_commands_processed")?, count(&info, "cmdstat_evalsha").unwrap_or(0.0)))
+    }
+
+    /// The address of the Redis that is measured, if it is known.
+    pub(super) fn redis_url(&self) -> Option<&str> {
+        self.redis_url.as_deref()
+    }
+
+    /// Ends everything in order; what does not end is killed. Returns what was recorded.
+    pub(super) async fn stop(mut self) -> Option<Recording> {
         for member in &mut self.members {
             if let Some(pid) = member.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
             {
@@ -145,6 +287,7 @@ impl Fleet {
                 let _ = member.child.kill().await;
             }
         }
+        self.recording
     }
 }
 
@@ -158,9 +301,19 @@ fn log(logs: &Path, name: &str) -> Result<std::fs::File, Failure> {
 }
 
 /// A server of our own on a free port; returns its address.
-async fn start_server(store: &str, dir: &Path, logs: &Path, number: u32) -> Result<(Child, String), Failure> {
-    let mut child = Command::new(this_program()?)
-        .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
+async fn start_server(
+    args: &Args,
+    store: &str,
+    dir: &Path,
+    logs: &Path,
+    number: u32,
+) -> Result<(Child, String), Failure> {
+    let mut command = Command::new(this_program()?);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--store", store]);
+    if let Some(partitions) = args.partitions {
+        command.args(["--partitions", &partitions.to_string()]);
+    }
+    let mut child = command
         .arg("--data")
         .arg(dir.join("data"))
         .stdin(Stdio::null())
@@ -220,10 +373,10 @@ async fn start_redis(dir: &Path, logs: &Path) -> Result<(Child, String), Failure
 }
 
 /// What Redis says of itself; none if it does not.
-async fn redis_info(address: &str) -> Option<BTreeMap<String, String>> {
+async fn redis_info(address: &str) -> Option<Info> {
     let ask = async {
         let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(b"INFO\r\n").await.ok()?;
+        stream.write_all(b"INFO ALL\r\n").await.ok()?;
         let mut reader = BufReader::new(stream);
         let mut head = String::new();
         reader.read_line(&mut head).await.ok()?;
@@ -241,10 +394,40 @@ async fn redis_info(address: &str) -> Option<BTreeMap<String, String>> {
     tokio::time::timeout(Duration::from_secs(2), ask).await.ok().flatten()
 }
 
+/// A number that Redis tells, or the calls of a command.
+fn count(info: &Info, key: &str) -> Option<f64> {
+    let text = info.get(key)?;
+    text.strip_prefix("calls=").and_then(|t| t.split(',').next()).unwrap_or(text).parse().ok()
+}
+
+/// Bytes that Redis keeps for what is stored: the data with the keys, hash tables and indexes that hold it, and not what
+/// is there for connections and on its way to the disk. (`used_memory_dataset` would leave out the keys' tables, too.)
+fn memory(info: &Info) -> Option<f64> {
+    let passing = ["mem_clients_normal", "mem_clients_slaves", "mem_aof_buffer"];
+    let passing: f64 = passing.iter().filter_map(|key| count(info, key)).sum();
+    Some(count(info, "used_memory")? - passing)
+}
+
+/// Which Redis it is, and whether it writes what it does to a file.
+fn about(info: &Info) -> Value {
+    // Valkey tells its own version beside the one that it is compatible with.
+    let version = info.get("valkey_version").map(|v| format!("valkey {v}"));
+    let version = version.or_else(|| info.get("redis_version").map(|v| format!("redis {v}")));
+    json!({ "version": version, "append_only_file": info.get("aof_enabled").is_some_and(|on| on == "1") })
+}
+
+/// Keys of all databases.
+fn keys(info: &Info) -> Option<f64> {
+    let databases =
+        info.iter().filter(|(name, _)| name.starts_with("db") && name[2..].parse::<u32>().is_ok());
+    let keys = |text: &str| text.strip_prefix("keys=")?.split(',').next()?.parse::<f64>().ok();
+    databases.map(|(_, text)| keys(text)).sum()
+}
+
 /// Processor time of a process, in seconds; 0 where the system does not tell.
-fn cpu_seconds(child: &Child) -> f64 {
+fn cpu_seconds(pid: Option<u32>) -> f64 {
     let ticks = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()?)).ok()?;
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid?)).ok()?;
         // The name may hold anything, so count from behind it: fields 14 and 15 of proc(5).
         let fields: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
@@ -252,9 +435,10 @@ fn cpu_seconds(child: &Child) -> f64 {
     ticks().unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64
 }
 
-fn rss_bytes(child: &Child) -> Option<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()?)).ok()?;
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"))?;
+/// One of the sizes that proc(5) tells of a process, in bytes.
+fn memory_of(member: &Member, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", member.child.id()?)).ok()?;
+    let line = status.lines().find_map(|l| l.strip_prefix(field))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1_024)
 }
 
@@ -271,4 +455,55 @@ fn machine() -> Value {
 
 fn round(seconds: f64) -> f64 {
     (seconds * 100.0).round() / 100.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(lines: &[(&str, &str)]) -> Info {
+        lines.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn the_memory_of_redis_is_that_of_what_is_stored() {
+        let lines = [
+            ("used_memory", "10000"),
+            ("mem_clients_normal", "1000"),
+            ("mem_clients_slaves", "200"),
+            ("mem_aof_buffer", "30"),
+        ];
+        assert_eq!(memory(&info(&lines)), Some(8_770.0));
+        assert_eq!(memory(&info(&lines[1..])), None);
+    }
+
+    #[test]
+    fn which_redis_it_was_is_told() {
+        let redis = info(&[("redis_version", "7.0.15"), ("aof_enabled", "1")]);
+        assert_eq!(about(&redis), json!({ "version": "redis 7.0.15", "append_only_file": true }));
+        let valkey = info(&[("redis_version", "7.2.4"), ("valkey_version", "8.1.0"), ("aof_enabled", "0")]);
+        assert_eq!(about(&valkey), json!({ "version": "valkey 8.1.0", "append_only_file": false }));
+    }
+
+    #[test]
+    fn commands_and_keys_are_read_from_what_redis_tells() {
+        let info = info(&[
+            ("cmdstat_mset", "calls=17,usec=9,usec_per_call=0.53"),
+            ("total_commands_processed", "99"),
+            ("db0", "keys=12,expires=1,avg_ttl=0"),
+            ("db3", "keys=30,expires=0,avg_ttl=0"),
+            ("dbx", "keys=1000"),
+        ]);
+        assert_eq!(count(&info, "cmdstat_mset"), Some(17.0));
+        assert_eq!(count(&info, "total_commands_processed"), Some(99.0));
+        assert_eq!(count(&info, "cmdstat_get"), None);
+        assert_eq!(keys(&info), Some(42.0));
+        assert_eq!(keys(&Info::new()), Some(0.0));
+    }
+
+    #[test]
+    fn this_process_has_had_some_of_the_processor() {
+        let before = cpu_seconds(Some(std::process::id()));
+        assert!(before >= 0.0 && cpu_seconds(None).abs() < f64::EPSILON);
+    }
 }

@@ -1,11 +1,13 @@
 //! One run at a time: what a run costs when nothing else is going on.
 
-use super::stats::{Summary, ms, percentile};
-use super::{Args, INPUT, failure};
+use super::audit::{self, Faults};
+use super::fleet::Fleet;
+use super::flow::Flow;
+use super::stats::{Summary, Times, micros};
+use super::{Args, Ids, failure};
 use crate::cli::Failure;
 use crate::client::Caller;
 use crate::proto::v1 as pb;
-use bytes::Bytes;
 use tokio::time::Instant;
 
 /// Runs before the first that counts.
@@ -15,42 +17,51 @@ const WAIT_MS: u32 = 30_000;
 
 pub(super) async fn run(
     args: &Args,
+    fleet: &mut Fleet,
     caller: &Caller,
     workflow: &str,
-    nonce: &str,
+    flow: &Flow,
 ) -> Result<Summary, Failure> {
-    let mut latencies = Vec::with_capacity(args.runs as usize);
-    let mut wrong = Vec::new();
+    let mut latencies = Times::new();
+    let mut total = 0;
+    let prefix = format!("bench-{}-", fleet.nonce);
+    let ids = Ids { prefix: &prefix, count: args.runs };
     for n in 0..WARM_UP + args.runs {
+        if n == WARM_UP {
+            fleet.begin().await;
+        }
+        let id = match n.checked_sub(WARM_UP) {
+            None => format!("{prefix}warm-{n}"),
+            Some(n) => ids.id(n),
+        };
         let request = pb::StartRunRequest {
             workflow: workflow.to_owned(),
-            id: format!("bench-{nonce}-{n}"),
-            input: Bytes::from_static(INPUT),
+            id,
+            input: flow.input.clone(),
             wait_ms: WAIT_MS,
             ..pb::StartRunRequest::default()
         };
         let began = Instant::now();
-        let run = caller.start(request).await.map_err(failure)?;
-        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if run.status() != pb::RunStatus::Completed {
-            wrong.push(format!("{} is {:?}", run.id, run.status()));
-        }
+        // What has not completed is found by the audit.
+        caller.start(request).await.map_err(failure)?;
+        let took = micros(began.elapsed());
         if n >= WARM_UP {
-            latencies.push(took);
+            latencies.record(took);
+            total += took;
         }
     }
-    let total: u64 = latencies.iter().sum();
-    latencies.sort_unstable();
+    fleet.end().await;
+    let mut faults = Faults::default();
+    audit::histories(caller, flow, &ids.all(), &mut faults).await;
     Ok(Summary {
-        scenario: "idle",
+        scenario: flow.scenario,
         runs: args.runs,
-        warm_up: WARM_UP,
-        tasks_per_run: args.tasks,
+        tasks_per_run: flow.tasks,
         tasks_per_second: (total > 0)
-            .then(|| f64::from(args.runs) * f64::from(args.tasks) * 1e6 / total as f64),
-        run_latency_p50_ms: percentile(&latencies, 0.5).map(ms),
-        run_latency_p99_ms: percentile(&latencies, 0.99).map(ms),
-        audit: if wrong.is_empty() { "ok".to_owned() } else { wrong.join("; ") },
+            .then(|| f64::from(args.runs) * f64::from(flow.tasks) * 1e6 / total as f64),
+        run_latency_p50_ms: latencies.ms(0.5),
+        run_latency_p99_ms: latencies.ms(0.99),
+        audit: faults.verdict(),
         ..Summary::default()
     })
 }

@@ -229,7 +229,16 @@ pub(super) async fn dial(endpoint: Endpoint, hello: pb::Hello) -> Result<(Link, 
 }
 
 async fn open(endpoint: Endpoint, hello: pb::Hello) -> Result<(Link, pb::Welcome), DialError> {
-    let channel: Channel = endpoint.connect().await.map_err(|e| DialError::Temporary(root_cause(&e)))?;
+    over(connect(endpoint).await?, hello).await
+}
+
+/// Makes a connection.
+pub(super) async fn connect(endpoint: Endpoint) -> Result<Channel, DialError> {
+    endpoint.connect().await.map_err(|e| DialError::Temporary(root_cause(&e)))
+}
+
+/// Says `hello` on a new stream of a connection and waits for the welcome.
+pub(super) async fn over(channel: Channel, hello: pb::Hello) -> Result<(Link, pb::Welcome), DialError> {
     let outbox = Arc::new(Outbox::default());
     outbox.put(|p| p.hello = Some(hello));
     let mut client = pb::worker_service_client::WorkerServiceClient::new(channel);

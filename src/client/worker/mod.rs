@@ -25,10 +25,11 @@
 //! - A handler that panics has failed; it takes nothing else with it.
 //! - Dropping the stream loses nothing: the next one names the session and every token still held.
 //!
-//! [`link`] is one stream, [`session`] the state that outlives streams.
+//! [`link`] is one stream, [`session`] the state that outlives streams; [`stream`] is one stream without handlers.
 
 mod link;
 mod session;
+mod stream;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -41,6 +42,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+pub(crate) use stream::Connection;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::dispatch::message::ToWorker;
 use crate::model::ids::{RunId, TaskPath};
 
 fn ty(s: &str) -> TaskType {
@@ -369,4 +370,90 @@ async fn labels_come_with_a_subscription_and_stay_until_others_are_given() {
     assert_eq!(d.free_credit().len(), 1);
     d.close(key);
     assert_eq!(d.free_credit(), []);
+}
+
+#[tokio::test]
+async fn every_open_session_is_pinged_once_in_the_interval_and_not_all_at_once() {
+    let t0 = Instant::now();
+    let every = Duration::from_secs(3);
+    let beat = Duration::from_millis(250);
+    let mut d = Dispatcher::default();
+    let sessions: Vec<_> = (0..120).map(|n| opened(&mut d, n, &[sub("a", 1)], t0)).collect();
+    let (detached, silent) = &sessions[7];
+    d.detach(*detached);
+    let (claim, _) = d.open(None, "claim".into(), &[sub("a", 1)], Some(1), t0);
+    let mut pings = vec![Vec::new(); sessions.len()];
+    for n in 0..=80 {
+        let now = t0 + beat * n;
+        d.ping(now, every);
+        let mut at_once = 0;
+        for ((_, outbox), pings) in sessions.iter().zip(&mut pings) {
+            if matches!(outbox.try_next(), Some(Some(ToWorker::Ping))) {
+                pings.push(n);
+                at_once += 1;
+            }
+        }
+        // The first round is for all of them; then each has its own turn.
+        assert!(n <= 12 || at_once <= 20, "{at_once} at beat {n}");
+    }
+    assert_eq!(silent.try_next(), Some(None));
+    for (n, pings) in pings.iter().enumerate().filter(|(n, _)| *n != 7) {
+        assert_eq!(pings[0], 12, "{n}");
+        assert!(
+            pings[1] <= 24 && pings[2..].iter().zip(&pings[1..]).all(|(b, a)| b - a <= 13),
+            "{n}: {pings:?}"
+        );
+        assert!((6..=7).contains(&pings.len()), "{n}: {pings:?}");
+    }
+    d.close(claim);
+}
+
+#[tokio::test]
+async fn pings_that_were_late_do_not_come_in_heaps() {
+    let t0 = Instant::now();
+    let every = Duration::from_secs(3);
+    let mut d = Dispatcher::default();
+    let (_, outbox) = opened(&mut d, 1, &[sub("a", 1)], t0);
+    d.ping(t0 + every, every);
+    let _ = outbox.try_next();
+    // The server stood still for a minute.
+    let mut pings = 0;
+    for n in 0..=12 {
+        d.ping(t0 + every * 20 + Duration::from_millis(250) * n, every);
+        pings += u32::from(outbox.try_next().is_some());
+    }
+    assert_eq!(pings, 2);
+}
+
+#[tokio::test]
+async fn idle_sessions_stand_in_no_round_but_those_of_the_clock() {
+    let t0 = Instant::now();
+    let at = |s: u64| t0 + Duration::from_secs(s);
+    let window = Span::secs(2);
+    let mut d = Dispatcher::default();
+    let keys: Vec<_> = (0..9).map(|n| opened(&mut d, n, &[sub("a", 1)], t0).0).collect();
+    for heard in d.heard_and_silent(t0).0 {
+        d.renewed(heard.key, heard.at);
+    }
+    assert!(d.rounds.heard.is_empty() && d.rounds.busy.is_empty());
+    assert!(give(&mut d, "a", "t", t0));
+    assert_eq!(d.rounds.busy.len(), 1);
+    let key = *d.rounds.busy.first().unwrap();
+    assert_eq!(d.long_flights(at(5), window).len(), 1);
+    d.ack(key, &["t".into()]);
+    d.settle(key, "t");
+    d.check_acks(at(1), window);
+    assert!(d.rounds.busy.is_empty());
+    // One that is heard after it was asked to be renewed stays to be renewed.
+    d.heard(keys[2], at(1));
+    let heard = d.heard_and_silent(t0).0;
+    assert_eq!(heard.iter().map(|h| h.key).collect::<Vec<_>>(), [keys[2]]);
+    d.heard(keys[2], at(2));
+    d.renewed(keys[2], heard[0].at);
+    assert_eq!(d.heard_and_silent(t0).0.len(), 1);
+    d.close(keys[2]);
+    let (heard, mut silent) = d.heard_and_silent(at(3));
+    silent.sort();
+    assert_eq!((heard, silent.len()), (Vec::new(), 8));
+    assert_eq!(d.heard_and_silent(at(3)).1.len(), 8, "told until they are closed");
 }

@@ -12,8 +12,10 @@ pub(super) fn apply(txn: &mut Txn<'_>) -> Result<Outcome, Stop> {
     }
     let mut step = txn.step()?;
     step.work.state.status = RunStatus::Paused;
-    for task in &mut step.work.state.tasks {
-        if let TaskPhase::Queued { generation, .. } = &mut task.phase {
+    for i in 0..step.work.state.tasks.len() as u32 {
+        if matches!(step.task(i).phase, TaskPhase::Queued { .. })
+            && let TaskPhase::Queued { generation, .. } = &mut step.task_mut(i).phase
+        {
             *generation = 0;
         }
     }

@@ -34,7 +34,6 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
         input,
         open_tasks: plan.body.end,
         tasks: own.map(|t| TaskState::pending(t.needs.len() as u32)).collect(),
-        log: Vec::with_capacity(2 + 3 * plan.body.len()),
         ..RunState::begun(start, now, plan.retention)
     };
     txn.work = Some(Work { written, ..Work::on(state) });

@@ -279,7 +279,7 @@ proptest! {
             p.carry();
             check(&p);
             to_the_end(&mut p);
-            let again = p.world.run().log[before..].iter().find(|e| e.task.is_some_and(|t| kept.contains(&t)));
+            let again = p.world.run().log.iter_from(before).find(|e| e.task.is_some_and(|t| kept.contains(&t)));
             prop_assert_eq!(again, None);
         }
     }

@@ -316,5 +316,5 @@ fn time_never_goes_back_in_a_run() {
     w.now = Timestamp(0);
     w.complete(1);
     assert_eq!(w.run().ended_at, Some(then));
-    assert!(w.run().log.is_sorted_by_key(|e| e.time));
+    assert!(w.run().log.iter().is_sorted_by_key(|e| e.time));
 }

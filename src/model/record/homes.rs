@@ -18,7 +18,7 @@ use super::super::schedule::ScheduleName;
 use super::super::time::Timestamp;
 use super::Result;
 use super::schedule;
-use super::wire::{Reader, bad, put_bytes, put_i64, put_u32, put_u64};
+use super::wire::{Reader, Writer, bad, put_bytes, put_i64, put_u32, put_u64};
 
 /// Formats; 1 is that of runs.
 mod format {
@@ -42,7 +42,9 @@ pub fn encode_into(home: &Home, out: &mut Vec<u8>) {
         }
         Home::Schedule(state) => {
             out.push(format::SCHEDULE);
-            schedule::put(out, state);
+            let mut writer = Writer::behind(std::mem::take(out));
+            schedule::put(&mut writer, state);
+            *out = writer.done();
         }
         Home::ScheduleNames(names) => {
             out.push(format::SCHEDULE_NAMES);

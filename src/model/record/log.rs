@@ -57,7 +57,7 @@ fn is_of_task(kind: EventKind) -> bool {
     kind as u8 >= EventKind::TaskQueued as u8
 }
 
-pub(super) fn put(out: &mut Vec<u8>, log: &[LogEntry], zero: Timestamp) {
+pub(super) fn put<'e>(out: &mut Vec<u8>, log: impl ExactSizeIterator<Item = &'e LogEntry>, zero: Timestamp) {
     put_u64(out, log.len() as u64);
     let mut before = zero;
     for entry in log {

@@ -16,16 +16,16 @@
 
 use super::super::payload::Field;
 use super::super::run::{RunState, TaskState};
-use super::wire::{Reader, bad, put_u32, put_u64};
+use super::super::shared::{PAGE, SharedList};
+use super::wire::{Reader, Writer, bad, put_u32, put_u64};
 use super::{Result, field, log, put_task, scopes, task};
 use bytes::Bytes;
+use std::sync::Arc;
 
 /// A run of more nodes than this is wide.
 pub(super) const WIDE: usize = 128;
-/// Nodes in a page.
-pub(super) const PAGE: usize = 64;
 /// Log entries in a segment.
-pub(super) const SEGMENT: usize = 128;
+pub const SEGMENT: usize = 128;
 
 /// Where the nodes and the log of a wide run stand. Of any other run: empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -57,20 +57,19 @@ pub fn lay_out(base: Option<&RunState>, state: &mut RunState, version: u64) -> V
     }
     let version = version as u32;
     let mut written = Vec::new();
-    let before = base.map_or(&[][..], |b| &b.tasks);
-    for (n, nodes) in state.tasks.chunks(PAGE).enumerate() {
+    for (n, nodes) in state.tasks.pages().enumerate() {
         let known = state.pages.versions.get(n).is_some();
-        let was = before.get(n * PAGE..).map(|rest| &rest[..rest.len().min(PAGE)]);
-        if known && was == Some(nodes) {
+        // Pages that both share are not looked into.
+        if known && base.and_then(|b| b.tasks.page(n)).is_some_and(|was| same(was, nodes)) {
             continue;
         }
-        let mut page = Vec::with_capacity(24 * nodes.len());
+        let mut page = Writer::behind(Vec::with_capacity(24 * nodes.len()));
         page.extend_from_slice(&version.to_be_bytes());
         put_u64(&mut page, nodes.len() as u64);
         for node in nodes {
             put_task(&mut page, node, state.created_at);
         }
-        written.push((page_field(n), page.into()));
+        written.push((page_field(n), page.done().into()));
         match state.pages.versions.get_mut(n) {
             Some(known) => *known = version,
             None => state.pages.versions.push(version),
@@ -79,11 +78,16 @@ pub fn lay_out(base: Option<&RunState>, state: &mut RunState, version: u64) -> V
     let whole = state.log.len() / SEGMENT;
     for n in state.pages.segments as usize..whole {
         let mut segment = Vec::with_capacity(6 * SEGMENT);
-        log::put(&mut segment, &state.log[n * SEGMENT..(n + 1) * SEGMENT], state.created_at);
+        log::put(&mut segment, state.log.iter_from(n * SEGMENT).take(SEGMENT), state.created_at);
         written.push((segment_field(n), segment.into()));
     }
     state.pages.segments = whole as u32;
     written
+}
+
+/// Whether two pages hold the same, without a look at what they share.
+fn same(a: &[Arc<TaskState>], b: &[Arc<TaskState>]) -> bool {
+    std::ptr::eq(a, b) || (a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b) || a == b))
 }
 
 /// ```text
@@ -157,17 +161,17 @@ impl Head {
         if tasks.len() != nodes {
             return Err(bad(format!("its pages hold {} nodes of {nodes}", tasks.len())));
         }
-        let mut entries = Vec::with_capacity(*segments as usize * SEGMENT + state.log.len());
+        let mut entries = SharedList::default();
         for n in 0..*segments as usize {
             let Some(Some(segment)) = values.get(versions.len() + n) else { return Ok(None) };
             let mut r = Reader::new(segment);
             entries.extend(log::read(&mut r, state.created_at)?);
             r.end()?;
         }
-        entries.append(&mut state.log);
+        entries.extend(state.log.iter().cloned());
         state.log = entries;
         scopes::place(&mut state.blocks, &mut tasks)?;
-        state.tasks = tasks;
+        state.tasks = tasks.into();
         Ok(Some(state))
     }
 }
@@ -226,7 +230,7 @@ mod tests {
         let mut state = RunState {
             status: RunStatus::Running,
             open_tasks: 1,
-            tasks: vec![TaskState::pending(0)],
+            tasks: vec![TaskState::pending(0)].into(),
             ..RunState::begun(&start, at, Span::secs(60))
         };
         state.add_block(Some(0), BlockKind::Items, 0, nodes);

@@ -8,7 +8,7 @@
 //! distance from `created_at`, those of lists from the one before. What is not known is
 //! [`UnreadableRecord`](super::UnreadableRecord).
 
-use super::wire::{Reader, bad, put_bytes, put_i64, put_u32, put_u64};
+use super::wire::{Reader, Writer, bad, put_bytes, put_i64, put_u32, put_u64};
 use super::{Result, instant, payload, put_instant, put_payload};
 use crate::model::ids::{RunId, WorkflowName};
 use crate::model::outbox::{Message, Origin, StartFor};
@@ -78,7 +78,7 @@ mod start {
 }
 
 /// Appends what follows the format.
-pub(super) fn put(out: &mut Vec<u8>, state: &ScheduleState) {
+pub(super) fn put<'v>(out: &mut Writer<'v>, state: &'v ScheduleState) {
     let (zero, d) = (state.created_at, &state.definition);
     put_text(out, field::NAME, state.name.as_str());
     out.push(field::CREATED_AT);
@@ -384,7 +384,7 @@ fn firing(r: &mut Reader<'_>, name: &ScheduleName, zero: Timestamp) -> Result<Fi
 /// ```text
 /// message  to   u8: parts   ( workflow   version?   input?   tags?   priority?   home   slot )?
 /// ```
-fn put_message(out: &mut Vec<u8>, message: &Message<ScheduleErrand>, zero: Timestamp) {
+fn put_message<'v>(out: &mut Writer<'v>, message: &'v Message<ScheduleErrand>, zero: Timestamp) {
     put_bytes(out, message.to.as_str().as_bytes());
     let what = match &message.what {
         ScheduleErrand::Start(start) => start,

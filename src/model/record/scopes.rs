@@ -13,7 +13,7 @@ use super::super::run::{
     Block, BlockKind, EndStage, Ending, Entry, Permit, RunState, Signal, TaskState, Undo, Waiting,
 };
 use super::super::time::Timestamp;
-use super::wire::{Reader, bad, put_bytes, put_i64, put_u32, put_u64};
+use super::wire::{Reader, Writer, bad, put_bytes, put_i64, put_u32, put_u64};
 use super::{Result, field, instant, payload, put_payload, status_code, status_of};
 
 /// Kinds of blocks.
@@ -37,7 +37,7 @@ mod wait {
     pub(super) const RATE: u8 = 8;
 }
 
-pub(super) fn put(out: &mut Vec<u8>, state: &RunState) {
+pub(super) fn put<'v>(out: &mut Writer<'v>, state: &'v RunState) {
     if !state.blocks.is_empty() {
         out.push(field::BLOCKS);
         put_u64(out, state.blocks.len() as u64);
@@ -176,7 +176,7 @@ fn option(r: &mut Reader<'_>) -> Result<Option<u32>> {
     r.u64()?.checked_sub(1).map(|v| u32::try_from(v).map_err(bad)).transpose()
 }
 
-pub(super) fn put_waiting(out: &mut Vec<u8>, waiting: &Waiting, zero: Timestamp) {
+pub(super) fn put_waiting<'v>(out: &mut Writer<'v>, waiting: &'v Waiting, zero: Timestamp) {
     match waiting {
         Waiting::Timer { due } => {
             out.push(wait::TIMER);

@@ -3,6 +3,7 @@ use super::super::home::{Bucket, Semaphore};
 use super::super::ids::TaskPath;
 use super::super::outbox::{Message, Origin, Parent};
 use super::super::run::{BlockKind, EndStage, Ending, Entry, Errand, Order, Permit, Signal, Undo, Waiting};
+use super::super::shared::SharedList;
 use super::*;
 use proptest::prelude::*;
 
@@ -123,7 +124,8 @@ fn everything() -> RunState {
             TaskState { phase: TaskPhase::Skipped { counts_as_failed: true }, ..first.clone() },
             TaskState { phase: TaskPhase::Cancelled, ..ran.clone() },
             TaskState { phase: TaskPhase::TimedOut { failure: 2 }, ..ran },
-        ],
+        ]
+        .into(),
         blocks: Vec::new(),
         undo: Vec::new(),
         ending: None,
@@ -152,7 +154,8 @@ fn everything() -> RunState {
             entry(K::RunFailed, 999, None, 0, 0, None, Some(1)),
             entry(K::RunCancelled, 999, None, 0, 0, None, None),
             entry(K::RunTimedOut, 998, Some(3), 9, 9, None, None),
-        ],
+        ]
+        .into(),
         pages: Pages::default(),
     }
 }
@@ -201,14 +204,14 @@ fn related() -> RunState {
         ..TaskState::pending(0)
     };
     RunState {
-        tasks: vec![child],
+        tasks: vec![child].into(),
         origin: Some(Origin::Parent(parent)),
         outbox,
         blocks: Vec::new(),
         workers: Vec::new(),
         failures: Vec::new(),
         error: None,
-        log: Vec::new(),
+        log: SharedList::default(),
         ..everything()
     }
 }
@@ -246,8 +249,9 @@ fn nested() -> RunState {
                 previous: stored("o8"),
                 undoing: None,
             }),
-        ],
-        log: Vec::new(),
+        ]
+        .into(),
+        log: SharedList::default(),
         failures: Vec::new(),
         workers: Vec::new(),
         open_tasks: 5,
@@ -286,6 +290,94 @@ fn golden_record_of_nested_runs_is_read_and_written_as_ever() {
     assert_eq!(hex(&encode(&state)), golden);
 }
 
+/// A chain that passes one value on, and some that it does not.
+fn passing_on() -> RunState {
+    let value = |text: &str| Payload::Inline(Bytes::copy_from_slice(text.as_bytes()));
+    let order = r#"{"order_id":"o-1001","amount":1228.1}"#;
+    let task = |input: &str, output: &str| TaskState {
+        phase: TaskPhase::Completed { output: value(output) },
+        input: value(input),
+        attempt: 1,
+        delivery: 1,
+        ..TaskState::pending(0)
+    };
+    let long = format!("[{}]", "1,".repeat(40) + "1");
+    RunState {
+        input: value(order),
+        output: value(order),
+        tasks: vec![
+            task(order, order),
+            task("true", "true"),
+            task("1.5", "1.5"),
+            task(order, &long),
+            task(&long, "\"one\""),
+            // Nine different ones: the first is forgotten.
+            task("\"two\"", "\"three\""),
+            task("\"four\"", "\"five\""),
+            task("\"six\"", "\"seven\""),
+            task(order, "\"one\""),
+        ]
+        .into(),
+        blocks: Vec::new(),
+        undo: Vec::new(),
+        failures: Vec::new(),
+        workers: Vec::new(),
+        error: None,
+        log: SharedList::default(),
+        ..everything()
+    }
+}
+
+#[test]
+fn a_value_that_comes_again_is_told_by_its_place() {
+    let state = passing_on();
+    let bytes = encode(&state);
+    assert_eq!(decode(&bytes), Ok(state.clone()));
+    let text = |what: &str| bytes.windows(what.len()).filter(|w| *w == what.as_bytes()).count();
+    assert_eq!(text("o-1001"), 2, "once, and once more after eight others");
+    assert_eq!(text("true"), 1);
+    assert_eq!(text("1.5"), 2, "a short one is simply told again");
+    assert_eq!(text("\"one\""), 1, "still among the last eight");
+    // A place that nothing stands at is no value.
+    let mut broken = bytes.clone();
+    let at = broken.windows(2).position(|w| w == [form::REPEATED, 0]).unwrap();
+    broken[at + 1] = 200;
+    assert!(decode(&broken).unwrap_err().to_string().contains("repeats one that is not there"));
+}
+
+#[test]
+fn golden_record_of_repeated_values_is_read_and_written_as_ever() {
+    let golden = include_str!("../../../tests/golden/record-v1-repeated.hex");
+    let state = passing_on();
+    assert_eq!(hex(&encode(&state)), golden);
+    assert_eq!(decode(&unhex(golden)), Ok(state));
+}
+
+#[test]
+fn nine_tasks_that_pass_a_value_on_take_little() {
+    let order = Payload::Inline(Bytes::from_static(br#"{"order_id":"o-1001","amount":1228.1}"#));
+    let mut state = passing_on();
+    state.tasks = vec![
+        TaskState {
+            phase: TaskPhase::Completed { output: order.clone() },
+            input: order.clone(),
+            attempt: 1,
+            delivery: 1,
+            accepted: Some((1, Nonce([7; 16]))),
+            ..TaskState::pending(0)
+        };
+        9
+    ]
+    .into();
+    let mut apart = state.clone();
+    for i in 0..9 {
+        let value = |n| Payload::Inline(format!(r#"{{"order_id":"o-{n:04}","amount":1228.1}}"#).into());
+        apart.tasks[i].input = value(2 * i);
+        apart.tasks[i].phase = TaskPhase::Completed { output: value(2 * i + 1) };
+    }
+    assert_eq!(encode(&apart).len() - encode(&state).len(), 18 * 36, "two bytes instead of 38");
+}
+
 /// A state with every form of limits on work in it. Fixed: a golden file is its encoding.
 fn limited() -> RunState {
     let at = |us: i64| Timestamp(1_800_000_000_000_000 + us);
@@ -319,13 +411,14 @@ fn limited() -> RunState {
             },
             rate(9, None),
             rate(5, Some(at(9_000_000))),
-        ],
+        ]
+        .into(),
         outbox,
         blocks: Vec::new(),
         workers: Vec::new(),
         failures: Vec::new(),
         error: None,
-        log: Vec::new(),
+        log: SharedList::default(),
         ..everything()
     }
 }
@@ -638,7 +731,7 @@ fn states() -> impl Strategy<Value = RunState> {
             armed,
             generation,
             open_tasks,
-            tasks,
+            tasks: tasks.into(),
             blocks: Vec::new(),
             undo,
             ending,
@@ -648,7 +741,7 @@ fn states() -> impl Strategy<Value = RunState> {
             outbox,
             workers,
             failures,
-            log,
+            log: log.into(),
             pages: Pages::default(),
         };
         add_blocks(&mut state, blocks);

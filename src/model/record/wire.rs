@@ -1,6 +1,9 @@
-//! Varints, lengths and a reader that cannot run past its input.
+//! Varints, lengths, a writer that knows what it has written, and a reader that cannot run past its input.
 
 use super::{Result, UnreadableRecord};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
 /// An error with its reason.
 pub(super) fn bad(why: impl std::fmt::Display) -> UnreadableRecord {
@@ -30,14 +33,84 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The last different values of a record, newest first. Writer and reader remember alike, so that a value that comes
+/// again is told by its place: the tasks of a chain tend to pass one value on.
+#[derive(Debug)]
+pub(super) struct Recent<T>(VecDeque<T>);
+
+/// Values that are remembered.
+const RECENT: usize = 8;
+/// A shorter value costs no more than its place.
+const REPEATED_LEAST: usize = 4;
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: AsRef<[u8]>> Recent<T> {
+    /// Where a value stands, if it is remembered.
+    pub(super) fn place(&self, value: &[u8]) -> Option<u8> {
+        let same = |v: &T| {
+            let v = v.as_ref();
+            v.len() == value.len() && (std::ptr::eq(v, value) || v == value)
+        };
+        self.0.iter().position(same).and_then(|n| u8::try_from(n).ok())
+    }
+
+    pub(super) fn get(&self, place: u8) -> Option<&T> {
+        self.0.get(usize::from(place))
+    }
+
+    /// Remembers a value that was not.
+    pub(super) fn push(&mut self, value: T) {
+        if value.as_ref().len() >= REPEATED_LEAST {
+            self.0.truncate(RECENT - 1);
+            self.0.push_front(value);
+        }
+    }
+}
+
+/// A buffer, and what stands in it already.
+pub(super) struct Writer<'v> {
+    out: Vec<u8>,
+    pub(super) recent: Recent<&'v [u8]>,
+}
+
+impl Writer<'_> {
+    /// Goes on behind what `out` holds.
+    pub(super) fn behind(out: Vec<u8>) -> Self {
+        Self { out, recent: Recent::default() }
+    }
+
+    pub(super) fn done(self) -> Vec<u8> {
+        self.out
+    }
+}
+
+impl Deref for Writer<'_> {
+    type Target = Vec<u8>;
+    fn deref(&self) -> &Vec<u8> {
+        &self.out
+    }
+}
+
+impl DerefMut for Writer<'_> {
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+}
+
 /// Reads from the front; every step checks what is left.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
+    pub(super) recent: Recent<Bytes>,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
+        Self { rest: bytes, recent: Recent::default() }
     }
 
     pub(super) fn byte(&mut self) -> Result<u8> {

@@ -26,6 +26,7 @@ use crate::store::kv::{
 use crate::store::{
     Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, PARTITIONS, Result, STREAM_BOUND, SessionRecord,
     Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
+    unknown_layout,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -231,10 +232,7 @@ fn layout(disk: &mut Disk, asked: Option<u16>) -> Result<Layout> {
     };
     let layout = kv::decode_layout(&value).ok_or_else(|| kv::damaged("the meta record"))?;
     if layout.version != LAYOUT {
-        return Err(StoreError::Unreadable(format!(
-            "the store has layout {}; this version of Downbeat knows layout {LAYOUT}",
-            layout.version
-        )));
+        return Err(unknown_layout(layout.version));
     }
     match asked {
         Some(asked) if asked != layout.partitions => Err(StoreError::Unavailable {
@@ -320,15 +318,10 @@ impl Store for EmbeddedStore {
         self.write(verb).await
     }
 
-    async fn renew_sessions(
-        &self,
-        partition: Partition,
-        sessions: &[(SessionId, u32)],
-        lease: Span,
-    ) -> Result<Vec<bool>> {
+    async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
         let sessions = sessions.to_vec();
         let verb = move |tx: &mut Tx<'_>, shape: &Shape, now| {
-            Ok(silent(session::renew(tx, shape, partition, &sessions, lease, now)?))
+            Ok(silent(session::renew(tx, shape, &sessions, lease, now)?))
         };
         self.write(verb).await
     }

@@ -289,14 +289,9 @@ impl Store for MemoryStore {
         self.write(Verb::PutSession, body).await
     }
 
-    async fn renew_sessions(
-        &self,
-        partition: Partition,
-        sessions: &[(SessionId, u32)],
-        lease: Span,
-    ) -> Result<Vec<bool>> {
+    async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
         let body = |tx: &mut Tx<'_>, shape: &Shape, now| {
-            Ok((session::renew(tx, shape, partition, sessions, lease, now)?, Effects::default()))
+            Ok((session::renew(tx, shape, sessions, lease, now)?, Effects::default()))
         };
         self.write(Verb::RenewSessions, body).await
     }

@@ -1,7 +1,8 @@
 //! The tick: clocks go on, what is due is told, what was left behind is tidied.
 //!
 //! ```text
-//! clock:  lease clock i64 ‖ wall time of the last tick i64 ‖ wall time of the last sweep i64      (big endian)
+//! clock:  lease clock i64 ‖ wall time of the last tick i64 ‖ … of the last look at retention i64
+//!         ‖ … of the last sweep i64      (big endian)
 //! ```
 
 use super::commit::{Window, set_time};
@@ -9,15 +10,15 @@ use super::keys::{self, Space};
 use super::{Effects, Order, Shape, Tx, damaged, queue, session};
 use crate::model::ids::{Partition, RunId};
 use crate::model::time::{LeaseTime, Span, Timestamp};
-use crate::store::{DUE_AGAIN, LANE_IDLE, LEASE_STEP, RECLAIM_MAX, Result, Ticked, order_value};
-
-/// Between two sweeps of dead lanes and sessions.
-const SWEEP_EVERY: Span = Span::secs(60);
+use crate::store::{
+    DUE_AGAIN, LANE_IDLE, LEASE_STEP, RECLAIM_MAX, RETENTION_EVERY, Result, SWEEP_EVERY, Ticked, order_value,
+};
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Clock {
     lease: i64,
     wall: i64,
+    retained: i64,
     swept: i64,
 }
 
@@ -29,12 +30,14 @@ impl Clock {
     fn read(tx: &Tx<'_>, partition: Partition) -> Result<Option<Self>> {
         let Some(value) = tx.get(&Self::key(partition))? else { return Ok(None) };
         let number = |n: usize| Some(i64::from_be_bytes(value.get(n * 8..n * 8 + 8)?.try_into().ok()?));
-        let read = || Some(Self { lease: number(0)?, wall: number(1)?, swept: number(2)? });
+        let read =
+            || Some(Self { lease: number(0)?, wall: number(1)?, retained: number(2)?, swept: number(3)? });
         read().map(Some).ok_or_else(|| damaged("the clock of a partition"))
     }
 
     fn write(self, tx: &mut Tx<'_>, partition: Partition) {
-        tx.put(Self::key(partition), [self.lease, self.wall, self.swept].map(i64::to_be_bytes).concat());
+        let numbers = [self.lease, self.wall, self.retained, self.swept];
+        tx.put(Self::key(partition), numbers.map(i64::to_be_bytes).concat());
     }
 
     fn lease_at(self, now: Timestamp) -> LeaseTime {
@@ -74,27 +77,52 @@ fn tick_one(
     now: Timestamp,
     effects: &mut Effects,
 ) -> Result<Ticked> {
-    let mut clock = Clock::read(tx, partition)?.unwrap_or(Clock { lease: 0, wall: now.0, swept: now.0 });
+    let fresh = Clock { lease: 0, wall: now.0, retained: 0, swept: now.0 };
+    let mut clock = Clock::read(tx, partition)?.unwrap_or(fresh);
     let lease_now = clock.lease_at(now);
     clock.lease = lease_now.0;
     clock.wall = now.0;
-    if now.since(Timestamp(clock.swept)) >= SWEEP_EVERY || now.0 < clock.swept {
-        clock.swept = now.0;
-        session::sweep(tx, partition, now)?;
-        if partition == home {
-            sweep_lanes(tx, partition, now)?;
-        }
-    }
-    clock.write(tx, partition);
-    let reclaimed = queue::reclaim(tx, partition, now, RECLAIM_MAX as usize, effects)?;
-    Ok(Ticked {
+    let mut ticked = Ticked {
         now,
         lease_now,
-        due: due(tx, Space::Wake, Space::WakeOf, partition, max, now)?,
-        expired: due(tx, Space::Retain, Space::RetainOf, partition, max, now)?,
-        heads: queue::heads(tx, partition)?,
-        reclaimed,
-    })
+        due: Vec::new(),
+        expired: Vec::new(),
+        next: None,
+        heads: Vec::new(),
+        reclaimed: 0,
+    };
+    if max > 0 {
+        if is_time(clock.swept, SWEEP_EVERY, now) {
+            clock.swept = now.0;
+            session::sweep(tx, partition, lease_now)?;
+            if partition == home {
+                sweep_lanes(tx, partition, now)?;
+            }
+        }
+        if is_time(clock.retained, RETENTION_EVERY, now) {
+            ticked.expired = due(tx, Space::Retain, Space::RetainOf, partition, max, now)?;
+            if ticked.expired.len() < max {
+                clock.retained = now.0;
+            }
+        }
+        ticked.reclaimed = queue::reclaim(tx, partition, now, RECLAIM_MAX as usize, effects)?;
+        ticked.due = due(tx, Space::Wake, Space::WakeOf, partition, max, now)?;
+        ticked.next = first_wake_up(tx, partition)?;
+        ticked.heads = queue::heads(tx, partition)?;
+    }
+    clock.write(tx, partition);
+    Ok(ticked)
+}
+
+/// Whether something is to be done that was done last at `last`, on a wall clock that may have been set back.
+fn is_time(last: i64, every: Span, now: Timestamp) -> bool {
+    now.since(Timestamp(last)) >= every || now.0 < last
+}
+
+fn first_wake_up(tx: &Tx<'_>, partition: Partition) -> Result<Option<Timestamp>> {
+    let first = tx.scan_prefix(keys::Key::of(Space::Wake, partition).bytes(), 1)?.pop();
+    let at = |key: Vec<u8>| key.get(keys::HEAD..).and_then(keys::from_order_bytes).map(Timestamp);
+    first.map(|(key, _)| at(key).ok_or_else(|| damaged("a wake-up"))).transpose()
 }
 
 /// Runs whose time has come; each is moved ahead.

@@ -1,4 +1,4 @@
-//! The only place a Redis key is spelled. Layout 1; source: docs/adr/0003-store-layout.md, migrations/0001.
+//! The only place a Redis key is spelled. Layout 2; source: docs/adr/0003-store-layout.md, migrations/0002.
 //!
 //! ```text
 //! db:meta                hash     layout, partitions, epoch
@@ -16,8 +16,10 @@
 //! db:{P}:types           set      queues whose ready zset is not empty
 //! db:{P}:claimed         zset     QUEUE 00 entry by expiry, µs
 //! db:{P}:places          hash     QUEUE 00 entry → its place in the ready zset
-//! db:{P}:clock           hash     lease µs, wall µs of the last tick
-//! db:{P}:s:SESSION       hash     epoch, label, owner, deadline; expires
+//! db:{P}:clock           string   "LEASE WALL RETAINED SWEPT", µs: the lease clock, and by the wall clock the last tick,
+//!                                 the last look at retention, the last sweep
+//! db:{P}:sessions        hash     SESSION → "EPOCH " ‖ owner 16 B ‖ label
+//! db:{P}:leases          zset     "SESSION EPOCH" by deadline on the lease clock, µs
 //! db:{P}:l:LANE          hash     window of a lane, see lua/commit.lua; expires
 //! db:{P}:events          stream   field n: notes of one batch
 //! db:{P}:trimmed         string   position of the last entry trimmed
@@ -29,7 +31,7 @@
 //!
 //! `{P}` is the hash tag, so all of a partition is in one slot. To add a key: here, in the ADR and in migrations.
 
-use crate::model::ids::{Nonce, Partition, RunId, SessionId, WorkflowName};
+use crate::model::ids::{Nonce, Partition, RunId, WorkflowName};
 use crate::model::labels::QueueName;
 use std::fmt::Write as _;
 
@@ -99,8 +101,12 @@ pub(super) fn clock(partition: Partition) -> String {
     of(partition, "clock")
 }
 
-pub(super) fn session(partition: Partition, id: &SessionId) -> String {
-    format!("db:{{{}}}:s:{id}", partition.0)
+pub(super) fn sessions(partition: Partition) -> String {
+    of(partition, "sessions")
+}
+
+pub(super) fn leases(partition: Partition) -> String {
+    of(partition, "leases")
 }
 
 pub(super) fn lane(home: Partition, lane: Nonce) -> String {

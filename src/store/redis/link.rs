@@ -15,7 +15,7 @@
 use super::keys;
 use super::reply;
 use super::scripts::{Call, Script};
-use crate::store::{Hint, LAYOUT, Layout, Result, StoreError};
+use crate::store::{Hint, LAYOUT, Layout, Result, StoreError, unknown_layout};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, Cmd, IntoConnectionInfo as _, Value};
@@ -138,9 +138,7 @@ pub(super) async fn prepare(
         <[Value; 4]>::try_from(meta).map_err(|_| reply::unexpected("its meta record"))?;
     let version = reply::parsed(version, "its layout version")?;
     if version != LAYOUT {
-        return Err(StoreError::Unreadable(format!(
-            "the store has layout {version}; this version of Downbeat knows layout {LAYOUT}"
-        )));
+        return Err(unknown_layout(version));
     }
     let layout = Layout {
         version,

@@ -4,7 +4,7 @@
 //! keys.rs     how keys are spelled         scripts.rs  lua/*.lua, one call of one
 //! link.rs     connections, deadlines       reply.rs    replies and errors
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
-//! events.rs   streams
+//! events.rs   streams                      ceiling.rs  how fast the commit script is alone
 //! ```
 //!
 //! Invariants
@@ -15,6 +15,7 @@
 //! To add a verb: a script with its header, a line in `scripts.rs`, a method here, a contract test on every store.
 
 mod batch;
+mod ceiling;
 mod events;
 mod keys;
 mod link;
@@ -28,12 +29,14 @@ use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
-    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, QueueHead, RECLAIM_MAX, Result,
-    SESSION_KEPT, STREAM_BOUND, SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry,
-    StreamPosition, Taken, Ticked, check_batch, order_value, session_partition,
+    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, QueueHead, RECLAIM_MAX,
+    RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store, StoreError,
+    StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, check_batch, order_value,
+    session_partition,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
+pub use ceiling::{Ceiling, Load};
 use futures::future::try_join_all;
 use redis::Value;
 use scripts::{Call, Script};
@@ -43,6 +46,12 @@ use tokio::sync::broadcast;
 
 /// The most queues one tick of a partition tells of.
 const HEADS_MAX: u32 = 1_000;
+/// Partitions ticked by one call: together they stay far below the 50 ms that a script may take.
+const TICKED_AT_ONCE: usize = 16;
+/// Sessions renewed by one call.
+const RENEW_MAX: usize = 1_000;
+/// Sessions swept by one call.
+const SWEEP_MAX: u32 = 1_000;
 /// The partition that keeps the windows of lanes: there is one group, and this is its first.
 const HOME: Partition = Partition(0);
 
@@ -100,29 +109,73 @@ impl RedisStore {
         })
     }
 
-    async fn tick_one(&self, partition: Partition, max: u32) -> Result<Ticked> {
+    /// One call for some partitions.
+    async fn tick_some(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>> {
         const WHAT: &str = "a tick";
-        let mut call = Call::new(Script::Tick, 6);
-        call.arg(keys::clock(partition)).arg(keys::wake(partition)).arg(keys::retention(partition));
-        call.arg(keys::claimed(partition)).arg(keys::places(partition)).arg(keys::types(partition));
-        call.arg(max).arg(LEASE_STEP.0).arg(DUE_AGAIN.0).arg(RECLAIM_MAX);
-        call.arg(keys::ready_prefix(partition)).arg(&self.channel).arg(partition.0).arg(HEADS_MAX);
-        let items = reply::array(self.link.call(&call).await?, WHAT)?;
-        let [now, lease_now, reclaimed, due, expired, heads] =
-            <[Value; 6]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
-        let runs = |value| -> Result<Vec<RunId>> {
-            reply::array(value, WHAT)?.into_iter().map(|run| reply::parsed(run, WHAT)).collect()
-        };
-        let mut heads = read_heads(partition, reply::array(heads, WHAT)?)?;
-        heads.sort_by(|a, b| a.queue.cmp(&b.queue));
-        Ok(Ticked {
-            now: Timestamp(reply::number(&now, WHAT)?),
-            lease_now: LeaseTime(reply::number(&lease_now, WHAT)?),
-            due: runs(due)?,
-            expired: runs(expired)?,
-            heads,
-            reclaimed: reply::number(&reclaimed, WHAT)? as u32,
-        })
+        let mut call = Call::sized(Script::Tick, 8 * partitions.len(), 10 * partitions.len() + 10, 1_024);
+        for p in partitions {
+            call.arg(keys::clock(*p)).arg(keys::wake(*p)).arg(keys::retention(*p)).arg(keys::claimed(*p));
+            call.arg(keys::places(*p)).arg(keys::types(*p)).arg(keys::leases(*p)).arg(keys::sessions(*p));
+        }
+        call.arg(max).arg(LEASE_STEP.0).arg(DUE_AGAIN.0).arg(RECLAIM_MAX).arg(HEADS_MAX);
+        call.arg(RETENTION_EVERY.0).arg(SWEEP_EVERY.0).arg(SESSION_KEPT.0).arg(SWEEP_MAX).arg(&self.channel);
+        for p in partitions {
+            call.arg(p.0).arg(keys::ready_prefix(*p));
+        }
+        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
+        let now = Timestamp(reply::number(&now, WHAT)?);
+        let ticked: Vec<_> = partitions
+            .iter()
+            .zip(items)
+            .map(|(p, item)| read_ticked(*p, now, item))
+            .collect::<Result<_>>()?;
+        if ticked.len() == partitions.len() { Ok(ticked) } else { Err(reply::unexpected(WHAT)) }
+    }
+
+    /// One call for up to [`RENEW_MAX`] sessions.
+    async fn renew_some(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
+        const WHAT: &str = "sessions renewed";
+        let by_partition = self.by_partition(sessions.iter().map(|(id, _)| id));
+        let mut renewed = vec![false; sessions.len()];
+        if by_partition.is_empty() {
+            return Ok(renewed);
+        }
+        let mut call = Call::sized(
+            Script::SessionRenew,
+            2 * by_partition.len(),
+            sessions.len() + 64,
+            48 * sessions.len(),
+        );
+        for partition in by_partition.keys() {
+            call.arg(keys::clock(*partition)).arg(keys::leases(*partition));
+        }
+        call.arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
+        for places in by_partition.values() {
+            call.arg(places.len());
+            for (id, epoch) in places.iter().filter_map(|at| sessions.get(*at)) {
+                call.arg(format!("{id} {epoch}"));
+            }
+        }
+        let marks = reply::bytes(self.link.call(&call).await?, WHAT)?.unwrap_or_default();
+        let places = by_partition.into_values().flatten();
+        for (at, mark) in places.zip(marks) {
+            if let Some(renewed) = renewed.get_mut(at) {
+                *renewed = mark == b'1';
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// Where the sessions of each partition stand in a list; those of none are left out.
+    fn by_partition<'s>(&self, ids: impl Iterator<Item = &'s SessionId>) -> BTreeMap<Partition, Vec<usize>> {
+        let mut by_partition = BTreeMap::<Partition, Vec<usize>>::new();
+        for (at, id) in ids.enumerate() {
+            if let Some(partition) = session_partition(id, self.layout) {
+                by_partition.entry(partition).or_default().push(at);
+            }
+        }
+        by_partition
     }
 
     async fn sessions_of(
@@ -131,12 +184,12 @@ impl RedisStore {
         ids: &[&SessionId],
     ) -> Result<Vec<Option<SessionRecord>>> {
         const WHAT: &str = "sessions";
-        let mut call = Call::new(Script::SessionRead, 1 + ids.len());
-        call.arg(keys::clock(partition));
+        let mut call = Call::new(Script::SessionRead, 3);
+        call.arg(keys::clock(partition)).arg(keys::sessions(partition)).arg(keys::leases(partition));
+        call.arg(LEASE_STEP.0).arg(SESSION_KEPT.0);
         for id in ids {
-            call.arg(keys::session(partition, id));
+            call.arg(id.as_str());
         }
-        call.arg(LEASE_STEP.0);
         let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
         let lease_now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
         let lease_now = LeaseTime(reply::number(&lease_now, WHAT)?);
@@ -163,23 +216,47 @@ fn read_heads(partition: Partition, items: Vec<Value>) -> Result<Vec<QueueHead>>
     Ok(heads)
 }
 
-/// `{ epoch, label, owner, deadline }`, all nil if there is no session.
+/// `{ lease clock, claims returned, next wake-up, { due run, … }, { expired run, … }, heads }`
+fn read_ticked(partition: Partition, now: Timestamp, item: Value) -> Result<Ticked> {
+    const WHAT: &str = "a tick";
+    let [lease_now, reclaimed, next, due, expired, heads] =
+        <[Value; 6]>::try_from(reply::array(item, WHAT)?).map_err(|_| reply::unexpected(WHAT))?;
+    let runs = |value| -> Result<Vec<RunId>> {
+        reply::array(value, WHAT)?.into_iter().map(|run| reply::parsed(run, WHAT)).collect()
+    };
+    let none = matches!(&next, Value::BulkString(text) if text.is_empty());
+    let mut heads = read_heads(partition, reply::array(heads, WHAT)?)?;
+    heads.sort_by(|a, b| a.queue.cmp(&b.queue));
+    Ok(Ticked {
+        now,
+        lease_now: LeaseTime(reply::number(&lease_now, WHAT)?),
+        due: runs(due)?,
+        expired: runs(expired)?,
+        next: if none { None } else { Some(Timestamp(reply::number(&next, WHAT)?)) },
+        heads,
+        reclaimed: reply::number(&reclaimed, WHAT)? as u32,
+    })
+}
+
+/// `{ value, deadline }`, empty if there is no session; the value is `"EPOCH " ‖ owner 16 B ‖ label`.
 fn read_session(fields: Value, lease_now: LeaseTime) -> Result<Option<SessionRecord>> {
     const WHAT: &str = "a session";
     let fields = reply::array(fields, WHAT)?;
-    let [epoch, label, owner, deadline] =
-        <[Value; 4]>::try_from(fields).map_err(|_| reply::unexpected(WHAT))?;
-    if epoch == Value::Nil {
+    if fields.is_empty() {
         return Ok(None);
     }
-    let owner = reply::bytes(owner, WHAT)?.unwrap_or_default();
-    Ok(Some(SessionRecord {
-        epoch: reply::parsed(epoch, WHAT)?,
-        label: reply::text(label, WHAT)?,
-        owner: Nonce(owner[..].try_into().map_err(|_| reply::unexpected(WHAT))?),
-        deadline: LeaseTime(reply::number(&deadline, WHAT)?),
-        lease_now,
-    }))
+    let [value, deadline] = <[Value; 2]>::try_from(fields).map_err(|_| reply::unexpected(WHAT))?;
+    let value = reply::bytes(value, WHAT)?.unwrap_or_default();
+    let read = || {
+        let cut = value.iter().position(|b| *b == b' ')?;
+        let (epoch, rest) = (value.get(..cut)?, value.get(cut + 1..)?);
+        let (owner, label) = rest.split_first_chunk::<16>()?;
+        let epoch = std::str::from_utf8(epoch).ok()?.parse().ok()?;
+        Some((epoch, Nonce(*owner), String::from_utf8(label.to_vec()).ok()?))
+    };
+    let (epoch, owner, label) = read().ok_or_else(|| reply::unexpected(WHAT))?;
+    let deadline = LeaseTime(reply::number(&deadline, WHAT)?);
+    Ok(Some(SessionRecord { epoch, label, owner, deadline, lease_now }))
 }
 
 fn read_texts(value: Value, what: &str) -> Result<Vec<Option<Bytes>>> {
@@ -302,7 +379,8 @@ impl Store for RedisStore {
         for partition in partitions {
             self.holds(*partition)?;
         }
-        try_join_all(partitions.iter().map(|p| self.tick_one(*p, max))).await
+        let calls = partitions.chunks(TICKED_AT_ONCE).map(|some| self.tick_some(some, max));
+        Ok(try_join_all(calls).await?.concat())
     }
 
     async fn put_session(
@@ -313,47 +391,25 @@ impl Store for RedisStore {
         lease: Span,
     ) -> Result<bool> {
         let Some(partition) = session_partition(id, self.layout) else { return Ok(false) };
-        let mut call = Call::new(Script::SessionPut, 2);
-        call.arg(keys::session(partition, id)).arg(keys::clock(partition));
+        let mut call = Call::new(Script::SessionPut, 3);
+        call.arg(keys::clock(partition)).arg(keys::sessions(partition)).arg(keys::leases(partition));
+        call.arg(id.as_str());
         match expect {
             Some(epoch) => call.arg(epoch),
             None => call.arg(""),
         };
-        call.arg(record.epoch).arg(&record.label).arg(&record.owner.0[..]);
-        call.arg(lease.0).arg(SESSION_KEPT.as_millis()).arg(LEASE_STEP.0);
+        let details = [&record.owner.0[..], record.label.as_bytes()].concat();
+        call.arg(record.epoch).arg(details).arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
         Ok(reply::number(&self.link.call(&call).await?, "a session")? == 1)
     }
 
-    async fn renew_sessions(
-        &self,
-        partition: Partition,
-        sessions: &[(SessionId, u32)],
-        lease: Span,
-    ) -> Result<Vec<bool>> {
-        self.holds(partition)?;
-        if sessions.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut call = Call::new(Script::SessionRenew, 1 + sessions.len());
-        call.arg(keys::clock(partition));
-        for (id, _) in sessions {
-            call.arg(keys::session(partition, id));
-        }
-        call.arg(lease.0).arg(SESSION_KEPT.as_millis()).arg(LEASE_STEP.0);
-        for (_, epoch) in sessions {
-            call.arg(*epoch);
-        }
-        let renewed = reply::array(self.link.call(&call).await?, "sessions")?;
-        renewed.iter().map(|r| Ok(reply::number(r, "sessions")? == 1)).collect()
+    async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
+        let calls = sessions.chunks(RENEW_MAX).map(|some| self.renew_some(some, lease));
+        Ok(try_join_all(calls).await?.concat())
     }
 
     async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>> {
-        let mut by_partition = BTreeMap::<Partition, Vec<usize>>::new();
-        for (at, id) in ids.iter().enumerate() {
-            if let Some(partition) = session_partition(id, self.layout) {
-                by_partition.entry(partition).or_default().push(at);
-            }
-        }
+        let by_partition = self.by_partition(ids.iter());
         let read = by_partition.iter().map(|(partition, places)| async move {
             let wanted: Vec<_> = places.iter().map(|at| &ids[*at]).collect();
             self.sessions_of(*partition, &wanted).await
@@ -370,8 +426,8 @@ impl Store for RedisStore {
 
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()> {
         let Some(partition) = session_partition(id, self.layout) else { return Ok(()) };
-        let mut call = Call::new(Script::SessionRemove, 1);
-        call.arg(keys::session(partition, id)).arg(epoch);
+        let mut call = Call::new(Script::SessionRemove, 2);
+        call.arg(keys::sessions(partition)).arg(keys::leases(partition)).arg(id.as_str()).arg(epoch);
         self.link.call(&call).await?;
         Ok(())
     }

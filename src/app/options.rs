@@ -21,7 +21,7 @@ pub struct Options {
     pub commits_in_flight: usize,
     /// Commands that wait in front of a lane before callers wait. 8,192.
     pub mailbox: usize,
-    /// Bytes of run state kept per lane. 128 MiB.
+    /// Memory for runs kept by each lane, in bytes; others are read when something happens to them. 256 MiB.
     pub cache_bytes: usize,
     /// How long a REST or gRPC call waits for the store before it answers `store_unavailable`. 10 s.
     pub call_timeout: Span,
@@ -43,7 +43,7 @@ impl Default for Options {
             lanes: (cores / 4).max(1),
             commits_in_flight: 2,
             mailbox: 8_192,
-            cache_bytes: 128 << 20,
+            cache_bytes: 256 << 20,
             call_timeout: Span::secs(10),
             compile_inline: false,
             entropy: Arc::new(OsEntropy::default()),

@@ -182,9 +182,22 @@ impl<T, const N: usize> DoubleEndedIterator for Items<'_, T, N> {
 
 impl<T, const N: usize> ExactSizeIterator for Items<'_, T, N> {}
 
-/// The nodes of a run.
+/// The nodes of a run. Neighbours that are alike when they are laid out are one until one of them changes: most of what
+/// an open run has is tasks that nothing has happened to yet.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Nodes(SharedList<Arc<TaskState>, PAGE>);
+
+/// Shares each node with the one before it, if they are alike.
+fn alike(
+    mut before: Option<Arc<TaskState>>,
+    nodes: impl Iterator<Item = TaskState>,
+) -> impl Iterator<Item = Arc<TaskState>> {
+    nodes.map(move |node| {
+        let shared = before.take().filter(|b| **b == node).unwrap_or_else(|| Arc::new(node));
+        before = Some(Arc::clone(&shared));
+        shared
+    })
+}
 
 impl Nodes {
     /// How many.
@@ -222,6 +235,16 @@ impl Nodes {
         self.0.push(Arc::new(node));
     }
 
+    /// About the bytes they take in memory, without their texts and values. Of more than a page all count as different.
+    pub fn footprint(&self) -> usize {
+        let mut different = self.len();
+        if let (Some(page), true) = (self.page(0), different <= PAGE) {
+            different -= page.windows(2).filter(|w| Arc::ptr_eq(&w[0], &w[1])).count();
+        }
+        size_of::<Arc<TaskState>>() * self.len()
+            + (size_of::<TaskState>() + 2 * size_of::<usize>()) * different
+    }
+
     /// Pages of [`PAGE`] nodes, fewer in the last.
     pub fn pages(&self) -> impl Iterator<Item = &[Arc<TaskState>]> {
         self.0.pieces()
@@ -253,13 +276,14 @@ impl Nodes {
 
 impl Extend<TaskState> for Nodes {
     fn extend<I: IntoIterator<Item = TaskState>>(&mut self, nodes: I) {
-        self.0.extend(nodes.into_iter().map(Arc::new));
+        let before = self.0.last().cloned();
+        self.0.extend(alike(before, nodes.into_iter()));
     }
 }
 
 impl FromIterator<TaskState> for Nodes {
     fn from_iter<I: IntoIterator<Item = TaskState>>(nodes: I) -> Self {
-        Self(nodes.into_iter().map(Arc::new).collect())
+        Self(alike(None, nodes.into_iter()).collect())
     }
 }
 
@@ -373,6 +397,18 @@ mod tests {
 
     fn nodes(n: u32) -> Nodes {
         (0..n).map(TaskState::pending).collect()
+    }
+
+    #[test]
+    fn neighbours_that_are_alike_are_one_until_one_changes() {
+        let node = size_of::<TaskState>() + 16;
+        let mut nodes: Nodes = vec![TaskState::pending(1); 9].into();
+        assert_eq!(nodes.footprint(), 9 * 8 + node);
+        nodes.extend([TaskState::pending(1), TaskState::pending(2)]);
+        assert_eq!(nodes.footprint(), 11 * 8 + 2 * node);
+        nodes[3].attempt = 1;
+        assert_eq!(nodes.iter().map(|n| n.attempt).collect::<Vec<_>>(), [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(nodes.footprint(), 11 * 8 + 4 * node, "those before it, it, those behind it, the last");
     }
 
     #[test]

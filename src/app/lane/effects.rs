@@ -2,7 +2,7 @@
 
 use super::decide::Pending;
 use super::envelope::{Answer, Ask, Envelope, Reply};
-use super::slot::{AtHand, Cached, CachedHome, Known, beside};
+use super::slot::{AtHand, Cached, CachedHome, Known, footprint};
 use super::{Lane, jobs};
 use crate::app::error::store_error;
 use crate::app::render;
@@ -81,7 +81,7 @@ impl Lane {
             {
                 payloads.0.extend(decision.write.payloads.into_iter().filter(|(field, _)| !is_page(field)));
                 let values: usize = payloads.0.values().map(bytes::Bytes::len).sum();
-                let bytes = written(&decision.write.write) + beside(&new) + values;
+                let bytes = footprint(&new, written(&decision.write.write)) + values;
                 let cached = Cached { state: new, prefix: decision.prefix, plan, payloads, bytes };
                 self.slots.keep(&run, Known::Present(Box::new(cached)));
             }

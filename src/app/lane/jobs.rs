@@ -2,7 +2,7 @@
 //! their own deadlines, and a bounded mailbox holds back the rest.
 
 use super::decide::Pending;
-use super::slot::{AtHand, Cached, CachedHome, Known, beside};
+use super::slot::{AtHand, Cached, CachedHome, Known, footprint};
 use crate::app::AppError;
 use crate::app::error::store_error;
 use crate::app::inner::Inner;
@@ -117,7 +117,7 @@ async fn decode(inner: &Inner, run: &RunId, bytes: &Bytes) -> Result<Option<Know
             Err(e) => return Err(e),
         }
     };
-    let bytes = bytes.len() + beside(&state);
+    let bytes = footprint(&state, bytes.len());
     let cached = Cached { state, prefix, plan, payloads: AtHand::default(), bytes };
     Ok(Some(Known::Present(Box::new(cached))))
 }

@@ -4,6 +4,7 @@ use super::envelope::Envelope;
 use crate::engine::Payloads;
 use crate::model::command::SessionView;
 use crate::model::commit::Expect;
+use crate::model::event::LogEntry;
 use crate::model::home::Home;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId};
 use crate::model::payload::Field;
@@ -21,13 +22,18 @@ pub(super) struct Cached {
     pub(super) prefix: Prefix,
     pub(super) plan: Arc<Plan>,
     pub(super) payloads: AtHand,
-    /// Encoded size, payloads included: what the cache is limited by.
+    /// About what it takes in memory, payloads included: what the cache is limited by.
     pub(super) bytes: usize,
 }
 
-/// About the bytes of what a wide run keeps in pages.
-pub(super) fn beside(state: &RunState) -> usize {
-    if state.pages.versions.is_empty() { 0 } else { 32 * state.tasks.len() + 6 * state.log.len() }
+/// What stands around the nodes and the log of a kept run, and its places in tables, in bytes: measured, with the
+/// allocator's own.
+const AROUND: usize = 1_536;
+
+/// About the bytes that a run takes in memory while it is kept; `record` is what it takes in the store, for its texts
+/// and small values.
+pub(super) fn footprint(state: &RunState, record: usize) -> usize {
+    AROUND + record + state.tasks.footprint() + size_of::<LogEntry>() * state.log.len()
 }
 
 /// Payloads of a run that are at hand.

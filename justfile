@@ -24,6 +24,10 @@ dev:
 bench *args="chain":
     cargo run --release -- bench {{args}} --out target/bench
 
+# Instructions of the pure hot paths, against those that were kept
+instructions *args:
+    scripts/instructions {{args}}
+
 # Writes openapi/downbeat.json anew after a change of the routes
 openapi:
     UPDATE_OPENAPI=1 cargo test openapi

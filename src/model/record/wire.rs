@@ -68,10 +68,9 @@ impl<T: AsRef<[u8]>> Recent<T> {
         let same = |n: &usize| {
             let Some(v) = self.at(*n) else { return false };
             let v = v.as_ref();
-            // Values that differ tend to differ in their last bytes: `10`, `11`, `{"n":10}`.
-            v.len() == value.len()
-                && (std::ptr::eq(v, value)
-                    || (v.iter().rev().take(2).eq(value.iter().rev().take(2)) && v == value))
+            // Values that differ tend to differ at their ends: `[10]`, `[11]`, `{"n":10}`.
+            let ends = |v: &[u8]| v.last_chunk::<REPEATED_LEAST>().copied();
+            v.len() == value.len() && (std::ptr::eq(v, value) || (ends(v) == ends(value) && v == value))
         };
         (0..RECENT).find(same).map(|n| n as u8)
     }

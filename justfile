@@ -34,6 +34,10 @@ peers *args:
     cargo build --release
     benches/peers/run {{args}}
 
+# Instructions of the pure hot paths, against those that were kept
+instructions *args:
+    scripts/instructions {{args}}
+
 # Writes openapi/downbeat.json anew after a change of the routes
 openapi:
     UPDATE_OPENAPI=1 cargo test openapi

@@ -1,129 +1,131 @@
-//! What the pure parts cost: a decision, and a record's way in and out. `cargo bench --bench engine`.
+//! What the pure parts cost in time: `cargo bench --bench engine`. A machine with other work on it tells nothing by
+//! these; what a change costs in instructions is told by `scripts/instructions`.
 
 #![allow(missing_docs, reason = "criterion's macros make the only public items")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to tell")]
 
+mod support;
+
 use bytes::Bytes;
-use criterion::{Criterion, criterion_group, criterion_main};
-use downbeat::engine::{Decision, Env, Payloads, Txn};
-use downbeat::model::command::{AttemptKey, Command, LeaseTask, Start};
-use downbeat::model::document::{self, Format};
-use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath, WorkflowName};
-use downbeat::model::payload::Field;
-use downbeat::model::plan::Plan;
-use downbeat::model::record;
-use downbeat::model::run::{Holder, RunState};
-use downbeat::model::time::{LeaseTime, Span, Timestamp};
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use downbeat::engine::Txn;
+use downbeat::model::token::TaskToken;
+use downbeat::model::{json, record};
+use downbeat::store::redis;
 use std::hint::black_box;
+use support::{Next, STEPS, chain, env, half_done, lease, start, token};
 
-struct Nothing;
+/// As the server has it: a decision allocates.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-impl Payloads for Nothing {
-    fn get(&self, _: &Field) -> Option<Bytes> {
-        None
+/// One task of a chain: its result comes in, the next task is leased, the record is written.
+fn task(c: &mut Criterion) {
+    let mut group = c.benchmark_group("task of a chain");
+    group.throughput(Throughput::Elements(1));
+    for (name, mapped) in [("whole", false), ("whole, with a mapping", true)] {
+        let next = Next::in_chain(mapped);
+        group.bench_function(name, |b| b.iter(|| black_box(&next).decide()));
     }
+    let next = Next::in_chain(false);
+    let applied = || {
+        let mut txn = black_box(&next).run.txn();
+        next.result(&mut txn);
+        next.lease(&mut txn);
+        txn
+    };
+    group.bench_function("copy", |b| b.iter_with_large_drop(|| black_box(&next.run.state).clone()));
+    group.bench_function("apply, copy included", |b| b.iter_with_large_drop(applied));
+    group.bench_function("finish", |b| b.iter_batched(applied, Txn::finish, BatchSize::SmallInput));
+    group.bench_function("drop", |b| b.iter_batched(|| next.decide(), drop, BatchSize::SmallInput));
+    group.finish();
 }
 
-fn env(n: i64) -> Env {
-    Env {
-        now: Timestamp::from_millis(1_800_000_000_000).plus(Span::millis(n)),
-        lease_now: LeaseTime::from_millis(n),
-        partition: Partition(1),
-        nonce: Nonce([n as u8; 16]),
-        random: 7,
-    }
-}
-
-/// Nine tasks in a row; each passes a value on if `mapped`.
-fn nine(mapped: bool) -> Plan {
-    let mut text = "name: chain\ntasks:\n  t0: { type: work }\n".to_owned();
-    for i in 1..9 {
-        let before = i - 1;
-        let input =
-            if mapped { format!(", input: '${{{{ tasks.t{before}.output }}}}'") } else { String::new() };
-        writeln!(text, "  t{i}: {{ type: work, needs: [t{before}]{input} }}").unwrap();
-    }
-    document::parse(text.as_bytes(), Format::Yaml).map_or_else(|f| panic!("{f:?}"), |d| d.plan)
-}
-
-fn start() -> Command {
-    Command::Start(Start {
-        id: RunId::generate(env(0).now, 9),
-        workflow: WorkflowName::new("chain").unwrap(),
-        version: 1,
-        digest: [3; 16],
-        input: None,
-        tags: BTreeMap::new(),
-        priority: None,
-        start_at: None,
-        origin: None,
-        not_after: None,
-    })
-}
-
-fn lease(i: usize, generation: u32) -> Command {
-    Command::Lease(LeaseTask {
-        path: TaskPath::parse(&format!("t{i}")).unwrap(),
-        generation,
-        holder: Holder::Session { id: SessionId::generate(Partition(1), 5), epoch: 1 },
-        worker: "worker-1".into(),
-    })
-}
-
-fn complete(i: usize, leased_by: i64) -> Command {
-    let path = TaskPath::parse(&format!("t{i}")).unwrap();
-    let attempt = AttemptKey { path, attempt: 1, nonce: Nonce([leased_by as u8; 16]) };
-    Command::Complete { attempt, output: Ok(Bytes::from_static(b"{\"ok\":true}")) }
-}
-
-fn decide(mut txn: Txn<'_>, commands: &[Command]) -> Decision {
-    for command in commands {
-        txn.apply(command).unwrap();
-    }
-    txn.finish().unwrap()
-}
-
-/// A run of which five tasks have completed and the sixth is leased, by the commit of `env(6)`.
-fn midway(plan: &Plan) -> (RunState, Prefix) {
-    let mut d = decide(Txn::absent(plan, &Nothing, env(1)), &[start(), lease(0, 1)]);
-    for i in 0..5 {
-        let state = d.state.take().unwrap();
-        let n = i as i64 + 1;
-        let commands = [complete(i, n), lease(i + 1, i as u32 + 2)];
-        d = decide(Txn::existing(plan, &state, d.prefix, &Nothing, env(n + 1)), &commands);
-    }
-    (d.state.unwrap(), d.prefix)
-}
-
-fn engine(c: &mut Criterion) {
-    for (name, mapped) in [("", false), (" with a mapping", true)] {
-        let plan = nine(mapped);
-        let (state, prefix) = midway(&plan);
-        let commands = [complete(5, 6), lease(6, 7)];
-        c.bench_function(&format!("complete and lease the next{name}"), |b| {
-            b.iter(|| decide(Txn::existing(&plan, black_box(&state), prefix, &Nothing, env(7)), &commands));
-        });
-    }
-    let plan = nine(false);
-    let begin = [start(), lease(0, 1)];
-    c.bench_function("start and lease the first", |b| {
-        b.iter(|| decide(Txn::absent(&plan, &Nothing, env(1)), black_box(&begin)));
-    });
-    let (state, _) = midway(&plan);
-    let mut bytes = Vec::new();
-    record::encode_into(&state, &mut bytes);
-    let mut out = Vec::with_capacity(1_024);
-    c.bench_function(&format!("encode a record of {} bytes", bytes.len()), |b| {
+/// The first decision of a run, and one on a run of 10,000 items.
+fn runs(c: &mut Criterion) {
+    let plan = chain(9, false);
+    let (run, ready) = support::Run::started(chain(9, false), None);
+    let (begin, first) = (start(None), lease(&ready[0]));
+    let mut group = c.benchmark_group("decision");
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("start, and lease of the first", |b| {
         b.iter(|| {
-            out.clear();
-            record::encode_into(black_box(&state), &mut out);
+            let mut txn = Txn::absent(&plan, &run.kept, env(1));
+            txn.apply(black_box(&begin)).unwrap();
+            txn.apply(&first).unwrap();
+            txn.finish()
         });
     });
-    c.bench_function("decode it", |b| b.iter(|| record::decode(black_box(&bytes)).unwrap()));
-    c.bench_function("copy the state", |b| b.iter(|| black_box(&state).clone()));
+    let wide = Next::in_wide();
+    group.bench_function("one item of 10,000", |b| b.iter(|| black_box(&wide).decide()));
+    group.finish();
 }
 
-criterion_group!(benches, engine);
+fn records(c: &mut Criterion) {
+    let mut group = c.benchmark_group("record");
+    for nodes in [9, 128] {
+        let state = if nodes == 9 { Next::in_chain(false).run.state } else { half_done(nodes) };
+        let mut bytes = Vec::new();
+        record::encode_into(&state, &mut bytes);
+        let mut out = Vec::with_capacity(bytes.len());
+        group.throughput(Throughput::Elements(nodes as u64));
+        group.bench_function(BenchmarkId::new("encode", nodes), |b| {
+            b.iter(|| {
+                out.clear();
+                record::encode_into(black_box(&state), &mut out);
+            });
+        });
+        group.bench_function(BenchmarkId::new("decode", nodes), |b| {
+            b.iter_with_large_drop(|| record::decode(black_box(&bytes)).unwrap());
+        });
+    }
+    let page = support::Page::new();
+    group.throughput(Throughput::Elements(support::Page::NODES));
+    group.bench_function("encode a page of 64", |b| {
+        b.iter_batched_ref(
+            || page.changed.clone(),
+            |changed| record::lay_out(Some(&page.base), changed, 9),
+            BatchSize::SmallInput,
+        );
+    });
+    group.throughput(Throughput::Elements(support::WIDTH as u64));
+    group.bench_function("decode 10,000 nodes in pages", |b| {
+        b.iter_batched(
+            || page.head.clone(),
+            |head| head.complete(black_box(&page.values)).unwrap(),
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+fn values(c: &mut Criterion) {
+    let mut group = c.benchmark_group("token");
+    let (value, text) = (token(), token().encode());
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("encode", |b| b.iter(|| black_box(&value).encode()));
+    group.bench_function("decode", |b| b.iter(|| TaskToken::decode(black_box(&text)).unwrap()));
+    group.finish();
+
+    let mut group = c.benchmark_group("json");
+    for (name, size) in support::SIZES {
+        let text = Bytes::from(support::json(size));
+        group.throughput(Throughput::Bytes(text.len() as u64));
+        group.bench_function(BenchmarkId::new("check", name), |b| b.iter(|| json::check(black_box(&text))));
+        group.bench_function(BenchmarkId::new("walk", name), |b| {
+            b.iter(|| json::walk(black_box(&text), &STEPS).unwrap().unwrap().len());
+        });
+    }
+    group.finish();
+}
+
+fn batches(c: &mut Criterion) {
+    let batch = support::batch(100);
+    let mut group = c.benchmark_group("redis");
+    group.throughput(Throughput::Elements(100));
+    group.bench_function("encode a batch of 100", |b| b.iter(|| redis::packed(black_box(&batch)).unwrap()));
+    group.finish();
+}
+
+criterion_group!(benches, task, runs, records, values, batches);
 criterion_main!(benches);

@@ -18,6 +18,7 @@ use crate::model::run::{BlockKind, Entry, TaskPhase, Waiting};
 use crate::model::time::Span;
 use crate::model::{duration, instant, json};
 use bytes::Bytes;
+use std::fmt;
 
 impl Step<'_> {
     /// Starts a pending node. Its needs, `when` and `if` have been looked at.
@@ -79,16 +80,22 @@ impl Step<'_> {
 
     /// Where a value of a node is kept in this try of the run; fields are written once.
     pub(super) fn field(&self, name: &str) -> Field {
-        match self.work.state.try_number {
-            0 | 1 => Field::new(name),
-            n => Field::new(&format!("{name}.r{n}")),
+        self.fields()(format_args!("{name}"))
+    }
+
+    /// The same, for what may well be small enough to stand in the record: it is named once it is not.
+    pub(super) fn fields(&self) -> impl Fn(fmt::Arguments<'_>) -> Field + use<> {
+        let try_number = self.work.state.try_number;
+        move |name| match try_number {
+            0 | 1 => Field(name.to_string().into()),
+            n => Field(format!("{name}.r{n}").into()),
         }
     }
 
     /// Keeps what a node came to.
     pub(super) fn keep_output(&mut self, i: u32, value: Value) -> Payload {
-        let field = self.field(&format!("o{i}"));
-        value.into_payload(|| field, &mut self.work.written)
+        let field = self.fields();
+        value.into_payload(|| field(format_args!("o{i}")), &mut self.work.written)
     }
 
     /// Fails a node for a fault of an expression, unless payloads have to be at hand first.

@@ -351,8 +351,8 @@ impl<'s> Step<'s> {
 
     /// Keeps a value by hand as a node's output.
     pub(super) fn keep_json(&mut self, i: u32, json: Bytes) -> Payload {
-        let field = self.field(&format!("o{i}"));
-        keep(json, || field, &mut self.work.written)
+        let field = self.fields();
+        keep(json, || field(format_args!("o{i}")), &mut self.work.written)
     }
 }
 

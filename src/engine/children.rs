@@ -313,9 +313,8 @@ impl<'s> Step<'s> {
         let what = || format!("tasks.{}.input", self.path(i));
         match self.evaluate(View::of(i), template, what, "input_too_large") {
             Ok(value) => {
-                let field = self.field(&format!("a{i}.1"));
-                self.task_mut(i).input = Payload::Null;
-                let input = value.into_payload(|| field, &mut self.work.written);
+                let field = self.fields();
+                let input = value.into_payload(|| field(format_args!("a{i}.1")), &mut self.work.written);
                 self.task_mut(i).input = input;
                 true
             }

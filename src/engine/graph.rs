@@ -123,8 +123,8 @@ impl Step<'_> {
             let what = || format!("tasks.{}.compensate.input", self.path(i));
             match self.evaluate(View::of(i), template, what, "input_too_large") {
                 Ok(value) => {
-                    let field = self.field(&format!("u{i}"));
-                    let input = value.into_payload(|| field, &mut self.work.written);
+                    let field = self.fields();
+                    let input = value.into_payload(|| field(format_args!("u{i}")), &mut self.work.written);
                     self.work.state.undo.push(crate::model::run::Undo { node: i, input });
                 }
                 Err(halt) => return self.halt(i, halt, cascade),

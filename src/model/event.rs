@@ -117,7 +117,7 @@ impl EventKind {
 }
 
 /// One entry of a run's log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogEntry {
     /// What happened.
     pub kind: EventKind,

@@ -42,9 +42,7 @@ pub fn check_within(bytes: &[u8], depth: usize) -> Result<(), String> {
     if text.starts_with('\u{feff}') {
         return Err("a byte order mark stands before the value; leave it out".to_owned());
     }
-    let mut reader = Reader::new(text, depth);
-    while reader.next().map_err(|e| e.describe(text))?.is_some() {}
-    Ok(())
+    Reader::new(text, depth).finish().map_err(|e| e.describe(text))
 }
 
 /// `bytes` as text.
@@ -263,6 +261,29 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
 
 fn broken(at: usize) -> String {
     format!("not valid JSON at byte {at}")
+}
+
+/// Where the first byte from `at` on stands that is more than a part of a string: a quote, a backslash, a control
+/// character; or the end. Eight bytes at a time.
+fn plain_end(bytes: &[u8], mut at: usize) -> usize {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    const TOP: u64 = EACH << 7;
+    // Sets the top bit of each byte below `n`, and perhaps of some behind the first such. Bytes of 0x80 and above never.
+    let below = |word: u64, n: u64| word.wrapping_sub(EACH * n) & !word & TOP;
+    while let Some(eight) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let word = u64::from_le_bytes(*eight);
+        let quote = below(word ^ (EACH * u64::from(b'"')), 1);
+        let backslash = below(word ^ (EACH * u64::from(b'\\')), 1);
+        let found = quote | backslash | below(word, 0x20);
+        if found != 0 {
+            return at + found.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    while bytes.get(at).is_some_and(|b| !matches!(b, b'"' | b'\\' | 0..=0x1f)) {
+        at += 1;
+    }
+    at
 }
 
 /// Just behind the string that opens at `at`.

@@ -215,9 +215,14 @@ impl RunState {
 
     /// The node of a path; none if there is none (yet).
     pub fn find(&self, plan: &Plan, path: &TaskPath) -> Option<u32> {
+        // The usual case: one of the run's own tasks.
+        let own = plan.index_of(path.as_str()).filter(|i| plan.body.contains(i));
+        if own.is_some() && path.as_str() != "finally" {
+            return own;
+        }
         let mut at: Option<u32> = None;
         for segment in path.as_str().split('/') {
-            let end = segment.find(['[', '#']).unwrap_or(segment.len());
+            let end = segment.bytes().position(|b| matches!(b, b'[' | b'#')).unwrap_or(segment.len());
             let (id, mut rest) = segment.split_at(end);
             at = Some(match at {
                 None if id == "finally" => self.last_block(None, |k| k == BlockKind::Finally)?.1.first,

@@ -78,16 +78,19 @@ impl Plan {
     }
 }
 
+/// Looked into with every result and every lease.
+type Ids = HashMap<String, u32, foldhash::fast::RandomState>;
+
 /// What is worked out of a plan when it is first asked for.
 #[derive(Default)]
 pub struct Index {
-    ids: OnceLock<HashMap<String, u32>>,
+    ids: OnceLock<Ids>,
     computes: OnceLock<bool>,
     limits: OnceLock<bool>,
 }
 
 impl Index {
-    fn of(tasks: &[TaskPlan]) -> HashMap<String, u32> {
+    fn of(tasks: &[TaskPlan]) -> Ids {
         let named = (0..).zip(tasks).filter(|(_, t)| t.role != Role::Compensation);
         named.map(|(i, t)| (t.id.as_str().to_owned(), i)).collect()
     }

@@ -455,7 +455,8 @@ fn put_task<'v>(out: &mut Writer<'v>, task: &'v TaskState, zero: Timestamp) {
         }
     }
     let mut first = phase;
-    if task.input != Payload::Null {
+    let has_input = !matches!(task.input, Payload::Null);
+    if has_input {
         first |= part::INPUT;
     }
     if task.accepted.is_some() {
@@ -489,7 +490,7 @@ fn put_task<'v>(out: &mut Writer<'v>, task: &'v TaskState, zero: Timestamp) {
     if let Some(at) = task.first_queued_at {
         put_i64(out, at.0.wrapping_sub(zero.0));
     }
-    if task.input != Payload::Null {
+    if has_input {
         put_payload(out, &task.input);
     }
     if let Some((attempt, nonce)) = &task.accepted {

@@ -187,6 +187,18 @@ impl<'a> Reader<'a> {
     /// The next token; `None` at the end of a valid text.
     #[expect(clippy::should_implement_trait, reason = "gives a Result of an Option")]
     pub fn next(&mut self) -> Result<Option<Token<'a>>, SyntaxError> {
+        self.step()
+    }
+
+    /// Reads what is left, without a look at it.
+    pub(super) fn finish(mut self) -> Result<(), SyntaxError> {
+        while self.step()?.is_some() {}
+        Ok(())
+    }
+
+    #[expect(clippy::inline_always, reason = "half of a check went into tokens that nobody looked at")]
+    #[inline(always)]
+    fn step(&mut self) -> Result<Option<Token<'a>>, SyntaxError> {
         let bytes = self.text.as_bytes();
         loop {
             self.at = super::skip_space(bytes, self.at);
@@ -229,6 +241,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[cold]
     fn fail<T>(&self, message: &str) -> Result<T, SyntaxError> {
         let message = if self.at >= self.text.len() {
             format!("{message}, but the text ends")
@@ -238,6 +251,8 @@ impl<'a> Reader<'a> {
         Err(SyntaxError { at: self.at, message })
     }
 
+    #[expect(clippy::inline_always, reason = "a part of a step")]
+    #[inline(always)]
     fn close(&mut self, token: Token<'a>) -> Token<'a> {
         self.at += 1;
         self.open.pop();
@@ -245,6 +260,8 @@ impl<'a> Reader<'a> {
         token
     }
 
+    #[expect(clippy::inline_always, reason = "a part of a step")]
+    #[inline(always)]
     fn value(&mut self, byte: Option<u8>) -> Result<Token<'a>, SyntaxError> {
         let token = match byte {
             Some(open @ (b'{' | b'[')) => {
@@ -269,6 +286,7 @@ impl<'a> Reader<'a> {
         Ok(token)
     }
 
+    #[inline]
     fn word(&mut self, word: &str, token: Token<'a>) -> Result<Token<'a>, SyntaxError> {
         if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
             self.at += word.len();
@@ -284,6 +302,7 @@ impl<'a> Reader<'a> {
         let mut escaped = false;
         self.at = start;
         loop {
+            self.at = super::plain_end(bytes, self.at);
             match bytes.get(self.at) {
                 Some(b'"') => {
                     let raw = &self.text[start..self.at];
@@ -311,6 +330,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn number(&mut self) -> Result<&'a str, SyntaxError> {
         let bytes = self.text.as_bytes();
         let start = self.at;

@@ -193,6 +193,16 @@ proptest! {
     }
 
     #[test]
+    fn what_a_string_has_to_be_looked_at_for_is_found_wherever_it_stands(
+        bytes in prop::collection::vec(prop_oneof![9 => b' '..=0xff, 1 => 0u8..0x20, 1 => Just(b'"')], 0..40),
+        at in 0usize..42,
+    ) {
+        let special = |b: &u8| matches!(b, b'"' | b'\\' | 0..=0x1f);
+        let first = bytes.iter().skip(at).position(special).map(|n| at + n);
+        prop_assert_eq!(plain_end(&bytes, at), first.unwrap_or(bytes.len().max(at)));
+    }
+
+    #[test]
     fn nothing_panics_on_any_bytes(bytes in any::<Vec<u8>>(), steps in prop::collection::vec("[a0\"]", 0..3)) {
         let _ = (check(&bytes), canonical(&bytes), walk(&bytes, &steps));
     }

@@ -168,7 +168,7 @@ impl Head {
             entries.extend(log::read(&mut r, state.created_at)?);
             r.end()?;
         }
-        entries.extend(state.log.iter().cloned());
+        entries.extend(state.log.iter().copied());
         state.log = entries;
         scopes::place(&mut state.blocks, &mut tasks)?;
         state.tasks = tasks.into();

@@ -2,7 +2,6 @@
 
 use super::{Result, UnreadableRecord};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 
 /// An error with its reason.
@@ -10,8 +9,13 @@ pub(super) fn bad(why: impl std::fmt::Display) -> UnreadableRecord {
     UnreadableRecord(why.to_string())
 }
 
-/// LEB128: seven bits a byte, the low ones first.
-pub(super) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
+/// LEB128: seven bits a byte, the low ones first. Most numbers of a record take one byte.
+#[inline]
+pub(super) fn put_u64(out: &mut Vec<u8>, v: u64) {
+    if v < 0x80 { out.push(v as u8) } else { put_long(out, v) }
+}
+
+fn put_long(out: &mut Vec<u8>, mut v: u64) {
     while v >= 0x80 {
         out.push(v as u8 | 0x80);
         v >>= 7;
@@ -19,11 +23,13 @@ pub(super) fn put_u64(out: &mut Vec<u8>, mut v: u64) {
     out.push(v as u8);
 }
 
+#[inline]
 pub(super) fn put_u32(out: &mut Vec<u8>, v: u32) {
     put_u64(out, u64::from(v));
 }
 
 /// Zigzag, so that small negative numbers stay short.
+#[inline]
 pub(super) fn put_i64(out: &mut Vec<u8>, v: i64) {
     put_u64(out, ((v << 1) ^ (v >> 63)) as u64);
 }
@@ -36,7 +42,11 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// The last different values of a record, newest first. Writer and reader remember alike, so that a value that comes
 /// again is told by its place: the tasks of a chain tend to pass one value on.
 #[derive(Debug)]
-pub(super) struct Recent<T>(VecDeque<T>);
+pub(super) struct Recent<T> {
+    /// From `newest` on, and around.
+    ring: [Option<T>; RECENT],
+    newest: usize,
+}
 
 /// Values that are remembered.
 const RECENT: usize = 8;
@@ -45,29 +55,40 @@ const REPEATED_LEAST: usize = 4;
 
 impl<T> Default for Recent<T> {
     fn default() -> Self {
-        Self(VecDeque::new())
+        Self { ring: [const { None }; RECENT], newest: 0 }
     }
 }
 
 impl<T: AsRef<[u8]>> Recent<T> {
     /// Where a value stands, if it is remembered.
     pub(super) fn place(&self, value: &[u8]) -> Option<u8> {
-        let same = |v: &T| {
+        if value.len() < REPEATED_LEAST {
+            return None;
+        }
+        let same = |n: &usize| {
+            let Some(v) = self.at(*n) else { return false };
             let v = v.as_ref();
-            v.len() == value.len() && (std::ptr::eq(v, value) || v == value)
+            // Values that differ tend to differ at their ends: `[10]`, `[11]`, `{"n":10}`.
+            let ends = |v: &[u8]| v.last_chunk::<REPEATED_LEAST>().copied();
+            v.len() == value.len() && (std::ptr::eq(v, value) || (ends(v) == ends(value) && v == value))
         };
-        self.0.iter().position(same).and_then(|n| u8::try_from(n).ok())
+        (0..RECENT).find(same).map(|n| n as u8)
+    }
+
+    fn at(&self, place: usize) -> Option<&T> {
+        self.ring[(self.newest + place) % RECENT].as_ref()
     }
 
     pub(super) fn get(&self, place: u8) -> Option<&T> {
-        self.0.get(usize::from(place))
+        let place = usize::from(place);
+        if place < RECENT { self.at(place) } else { None }
     }
 
     /// Remembers a value that was not.
     pub(super) fn push(&mut self, value: T) {
         if value.as_ref().len() >= REPEATED_LEAST {
-            self.0.truncate(RECENT - 1);
-            self.0.push_front(value);
+            self.newest = (self.newest + RECENT - 1) % RECENT;
+            self.ring[self.newest] = Some(value);
         }
     }
 }

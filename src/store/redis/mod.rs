@@ -55,6 +55,17 @@ const SWEEP_MAX: u32 = 1_000;
 /// The partition that keeps the windows of lanes: there is one group, and this is its first.
 const HOME: Partition = Partition(0);
 
+/// A batch as it goes to Redis, in bytes of its protocol: for benchmarks, which have no store at hand.
+///
+/// # Errors
+/// The batch is over the limit of one call.
+#[doc(hidden)]
+pub fn packed(batch: &Batch) -> Result<Vec<u8>> {
+    let hints = keys::hints(1);
+    let target = batch::Target { home: HOME, hints: &hints, stream_bound: STREAM_BOUND };
+    Ok(batch::encode(batch, &target)?.call.cmd.get_packed_command())
+}
+
 /// How to open a store.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {

@@ -329,6 +329,8 @@ pub(crate) async fn run_tail(inner: Arc<Inner>) {
 async fn tail(inner: &Inner) {
     let hub = &inner.hub;
     let partitions = inner.partitions();
+    // Entries were passed over: told once it is known where the tail goes on, so that whoever then looks misses none.
+    let mut gap = false;
     loop {
         while hub.idle() {
             hub.wanted.notified().await;
@@ -342,6 +344,9 @@ async fn tail(inner: &Inner) {
             }
         };
         let mut after: Vec<_> = partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect();
+        if std::mem::take(&mut gap) {
+            drop(hub.live.send(Live::Gap));
+        }
         hub.reading.send_replace(true);
         // Whoever came while the tail was not read looks now.
         for sender in hub.runs.lock().values() {
@@ -358,7 +363,7 @@ async fn tail(inner: &Inner) {
                 }
             };
             if hub.lost.swap(false, Ordering::AcqRel) {
-                drop(hub.live.send(Live::Gap));
+                gap = true;
                 break;
             }
             if read.elapsed() > OVERTAKEN {
@@ -366,7 +371,7 @@ async fn tail(inner: &Inner) {
                     Ok(false) => {}
                     Ok(true) => {
                         tracing::warn!("the event streams were trimmed faster than they were read");
-                        drop(hub.live.send(Live::Gap));
+                        gap = true;
                         break;
                     }
                     Err(error) => {

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Output, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_downbeat");
@@ -242,5 +242,51 @@ fn what_cannot_be_measured_is_refused_before_anything_starts() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments}: {said}");
         assert!(said.contains(word), "{arguments}: {said}");
+    }
+}
+
+/// The processes that the threads of a process have started.
+fn children(of: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten();
+    let list = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    let lists: Vec<_> = threads.filter_map(|t| list(t.ok()?).ok()).collect();
+    lists.iter().flat_map(|l| l.split_whitespace()).map(|id| id.parse().unwrap()).collect()
+}
+
+#[test]
+fn an_interrupted_measurement_leaves_nothing_behind() {
+    for signal in ["TERM", "INT"] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut bench = Command::new(PROGRAM)
+            .args(["bench", "chain", "--runs", "1000000", "--out"])
+            .arg(temporary.path().join("out"))
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(bench.stderr.take().unwrap());
+        // Redis, the server and the worker.
+        let started = loop {
+            let started = children(bench.id());
+            if started.len() == 3 {
+                break started;
+            }
+            assert!(bench.try_wait().unwrap().is_none(), "it ended before it was interrupted");
+            std::thread::yield_now();
+        };
+        assert!(
+            Command::new("kill").args(["-s", signal, &bench.id().to_string()]).status().unwrap().success()
+        );
+        let mut text = String::new();
+        said.read_to_string(&mut text).unwrap();
+        assert_eq!(bench.wait().unwrap().code(), Some(1), "{text}");
+        assert!(text.contains("interrupted before all was measured"), "{text}");
+        for id in started {
+            assert!(!std::path::Path::new(&format!("/proc/{id}")).exists(), "process {id} is still there");
+        }
+        let left: Vec<_> =
+            std::fs::read_dir(temporary.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["out"], "{signal}");
     }
 }

@@ -11,7 +11,7 @@ use crate::model::ids::{Partition, RunId};
 use crate::model::time::Span;
 use crate::store::{Layout, StoreError, StreamPosition};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -29,6 +29,8 @@ const OVERTAKEN: Duration = Duration::from_secs(1);
 const BEHIND: usize = 1_024;
 /// Notes whose events are kept until the tail comes by.
 const FRESH: usize = 16_384;
+/// … and for how long they may be told.
+const FRESH_FOR: Duration = Duration::from_secs(2);
 /// The tail is read again no sooner: what happens meanwhile comes along with the next reading, so that a busy
 /// store is not asked once per commit. While only runs are watched it tells of other servers' commits alone.
 const PACE: Duration = Duration::from_millis(2);
@@ -62,14 +64,49 @@ pub(crate) struct Rendered {
 struct News {
     kinds: Kinds,
     events: Vec<Option<EventView>>,
+    kept: Instant,
 }
 
 /// Events that this server has just committed, rendered from the state it had at hand: they wait here for the tail
 /// to come by with their position, which then need not read their runs. A cache: what is not here is read.
+///
+/// A run that is deleted and begun anew has the same notes again, so what the tail has passed must not stay here.
 #[derive(Debug, Default)]
 struct Fresh {
     events: HashMap<(RunId, u32), News>,
     order: VecDeque<(RunId, u32)>,
+    /// Notes that the tail came by before their events: if these come, nobody waits for them any more.
+    passed: HashSet<(RunId, u32)>,
+    passed_order: VecDeque<(RunId, u32)>,
+}
+
+impl Fresh {
+    fn keep(&mut self, key: (RunId, u32), news: News) {
+        if self.passed.remove(&key) {
+            return;
+        }
+        if self.events.insert(key.clone(), news).is_none() {
+            self.order.push_back(key);
+        }
+        while self.order.len() > FRESH {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.events.remove(&oldest);
+        }
+    }
+
+    fn take(&mut self, key: (RunId, u32), now: Instant) -> Option<News> {
+        if let Some(news) = self.events.remove(&key) {
+            return Some(news).filter(|n| now.duration_since(n.kept) < FRESH_FOR);
+        }
+        if self.passed.insert(key.clone()) {
+            self.passed_order.push_back(key);
+        }
+        while self.passed_order.len() > FRESH {
+            let Some(oldest) = self.passed_order.pop_front() else { break };
+            self.passed.remove(&oldest);
+        }
+        None
+    }
 }
 
 /// What the tail tells its subscribers.
@@ -172,20 +209,14 @@ impl Hub {
 
     /// Keeps events of `kinds` that were just committed until the tail comes by.
     pub(crate) fn keep_fresh(&self, note: &EventNote, kinds: Kinds, events: Vec<Option<EventView>>) {
-        let key = (note.run.clone(), note.first);
-        let mut fresh = self.fresh.lock();
-        if fresh.events.insert(key.clone(), News { kinds, events }).is_none() {
-            fresh.order.push_back(key);
-        }
-        while fresh.order.len() > FRESH {
-            let Some(oldest) = fresh.order.pop_front() else { return };
-            fresh.events.remove(&oldest);
-        }
+        let news = News { kinds, events, kept: Instant::now() };
+        self.fresh.lock().keep((note.run.clone(), note.first), news);
     }
 
     /// Events of `kinds` that a note speaks of, if they are at hand.
     pub(crate) fn take_fresh(&self, note: &EventNote, kinds: Kinds) -> Option<Vec<Option<EventView>>> {
-        let News { kinds: had, events } = self.fresh.lock().events.remove(&(note.run.clone(), note.first))?;
+        let key = (note.run.clone(), note.first);
+        let News { kinds: had, events, .. } = self.fresh.lock().take(key, Instant::now())?;
         let whole = had & kinds == kinds && events.len() == note.kinds.len();
         let same =
             || events.iter().zip(&note.kinds).all(|(e, kind)| e.as_ref().is_none_or(|e| e.kind == *kind));
@@ -298,6 +329,8 @@ pub(crate) async fn run_tail(inner: Arc<Inner>) {
 async fn tail(inner: &Inner) {
     let hub = &inner.hub;
     let partitions = inner.partitions();
+    // Entries were passed over: told once it is known where the tail goes on, so that whoever then looks misses none.
+    let mut gap = false;
     loop {
         while hub.idle() {
             hub.wanted.notified().await;
@@ -311,6 +344,9 @@ async fn tail(inner: &Inner) {
             }
         };
         let mut after: Vec<_> = partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect();
+        if std::mem::take(&mut gap) {
+            drop(hub.live.send(Live::Gap));
+        }
         hub.reading.send_replace(true);
         // Whoever came while the tail was not read looks now.
         for sender in hub.runs.lock().values() {
@@ -327,7 +363,7 @@ async fn tail(inner: &Inner) {
                 }
             };
             if hub.lost.swap(false, Ordering::AcqRel) {
-                drop(hub.live.send(Live::Gap));
+                gap = true;
                 break;
             }
             if read.elapsed() > OVERTAKEN {
@@ -335,7 +371,7 @@ async fn tail(inner: &Inner) {
                     Ok(false) => {}
                     Ok(true) => {
                         tracing::warn!("the event streams were trimmed faster than they were read");
-                        drop(hub.live.send(Live::Gap));
+                        gap = true;
                         break;
                     }
                     Err(error) => {
@@ -366,5 +402,46 @@ async fn tail(inner: &Inner) {
                 tokio::time::sleep_until(read + pace).await;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(ordinal: u32) -> (RunId, u32) {
+        (RunId::new("r").unwrap(), ordinal)
+    }
+
+    fn news(kept: Instant) -> News {
+        News { kinds: 1, events: Vec::new(), kept }
+    }
+
+    #[test]
+    fn what_the_tail_has_passed_is_not_told_of_the_next_run_of_that_id() {
+        let (mut fresh, now) = (Fresh::default(), Instant::now());
+        fresh.keep(key(0), news(now));
+        assert!(fresh.take(key(0), now).is_some());
+        // The tail was there first: its run was read, and what comes too late is dropped …
+        assert!(fresh.take(key(2), now).is_none());
+        fresh.keep(key(2), news(now));
+        assert!(fresh.events.is_empty());
+        // … once: what the next run of that id tells is kept.
+        fresh.keep(key(2), news(now));
+        assert!(fresh.take(key(2), now).is_some());
+        // And what nobody came for is not told later.
+        fresh.keep(key(4), news(now));
+        assert!(fresh.take(key(4), now + FRESH_FOR).is_none());
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let (mut fresh, now) = (Fresh::default(), Instant::now());
+        for n in 0..=FRESH as u32 {
+            assert!(fresh.take(key(n), now).is_none());
+            fresh.keep(key(u32::MAX - n), news(now));
+        }
+        assert_eq!((fresh.events.len(), fresh.order.len()), (FRESH, FRESH));
+        assert_eq!((fresh.passed.len(), fresh.passed_order.len()), (FRESH, FRESH));
     }
 }

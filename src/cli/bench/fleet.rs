@@ -18,6 +18,8 @@ use tokio::time::Instant;
 
 /// A process is ready within this, and ends within this when asked to.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// One that was killed is gone within this.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Redis is at rest when its memory has moved by less than so many bytes …
 const REST_BYTES: f64 = 1_024.0;
 /// … in this time. It is waited for …
@@ -53,6 +55,18 @@ pub(super) struct Fleet {
 struct Member {
     name: &'static str,
     child: Child,
+}
+
+impl Drop for Member {
+    /// Leaves nothing behind, whatever ends the measurement: what still writes to the directory goes before that does.
+    fn drop(&mut self) {
+        // Fails only if it has ended.
+        let _ = self.child.start_kill();
+        let until = Instant::now() + GONE_WITHIN;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// What everything has cost up to a moment.

@@ -47,6 +47,7 @@ mod workers;
 
 use super::{Failure, Outcome, output};
 use crate::client::{CallError, Caller};
+use crate::lifecycle::Lifecycle;
 use crate::model::payload::PAYLOAD_MAX;
 use fleet::Fleet;
 use flow::Flow;
@@ -312,6 +313,15 @@ impl Ids<'_> {
 
 pub(super) async fn run(args: Args) -> Outcome {
     args.check()?;
+    let life = Lifecycle::with_signals()?;
+    tokio::select! {
+        outcome = measure(args) => outcome,
+        // Its processes and directories go with it.
+        () = life.stopping() => Err(Failure::failed("interrupted before all was measured")),
+    }
+}
+
+async fn measure(args: Args) -> Outcome {
     if let Some(out) = &args.out {
         std::fs::create_dir_all(out)
             .map_err(|e| Failure::usage(format!("{}: cannot be made: {e}", out.display())))?;

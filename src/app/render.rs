@@ -335,14 +335,22 @@ pub(crate) async fn value(
     Ok(Some(text_of(payload, &at_hand)))
 }
 
+/// What an event carries, if it is still known: what is done again takes the place of what was, in the run, and must not
+/// be told as that.
 fn event_output<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Payload> {
     match entry.kind {
-        EventKind::RunCompleted => Some(&state.output),
+        EventKind::RunCompleted => {
+            let last = state.status == RunStatus::Completed && state.ended_at == Some(entry.time);
+            last.then_some(&state.output)
+        }
         EventKind::SignalReceived => signal_of(state, entry).map(|s| &s.payload),
-        EventKind::TaskCompleted => match &state.tasks.get(entry.task? as usize)?.phase {
-            TaskPhase::Completed { output } => Some(output),
-            _ => None,
-        },
+        EventKind::TaskCompleted => {
+            let task = state.tasks.get(entry.task? as usize).filter(|t| t.attempt == entry.attempt)?;
+            match &task.phase {
+                TaskPhase::Completed { output } => Some(output),
+                _ => None,
+            }
+        }
         _ => None,
     }
 }

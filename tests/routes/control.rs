@@ -298,6 +298,26 @@ async fn a_task_is_done_again_with_another_input_and_so_is_what_stands_behind_it
     let token = b["token"].as_str().unwrap();
     server.post(&format!("/v1/tasks/{token}/complete"), "{\"output\":30}").await;
     assert_eq!(ended(&server, "r1").await["output"], 30);
+    // What was done again has taken the place of what was, and is not told as that.
+    let told = events(&server, "r1").await;
+    let ends: Vec<_> = told
+        .iter()
+        .filter(|f| f.event.ends_with(".completed"))
+        .map(|f| (f.json()["task"].clone(), f.json()["attempt"].clone(), f.json()["output"].clone()))
+        .collect();
+    let none = || json!(null);
+    let of = |task: &str, attempt: u32, output: Value| (json!(task), json!(attempt), output);
+    assert_eq!(
+        ends,
+        [
+            of("a", 1, none()),
+            of("b", 1, none()),
+            (none(), none(), none()),
+            of("a", 2, json!(20)),
+            of("b", 2, json!(30)),
+            (none(), none(), json!(30)),
+        ]
+    );
     // Null is an input like any other.
     done(&server, "r1", "actions", r#"{"action":"rerun","task":"b","input":null}"#).await;
     assert_eq!(server.claim("do-b").await["input"], json!(null));

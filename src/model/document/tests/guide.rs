@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 fn pages() -> Vec<(PathBuf, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|p| p.extension().is_some_and(|e| e == "md"));
     let mut pages: Vec<_> = files.map(|p| (p.clone(), std::fs::read_to_string(p).unwrap())).collect();
     pages.sort();
     pages

@@ -19,11 +19,14 @@ pub const DEFAULTS: &str = include_str!("config.default.toml");
 
 /// The most partitions that the stores take.
 const MAX_PARTITIONS: u16 = 1_024;
+/// The most threads that may be asked for.
+const MAX_THREADS: u16 = 1_024;
 
 /// Environment variables and the settings they stand for.
 pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_LISTEN", "server", "listen"),
     ("DOWNBEAT_DRAIN", "server", "drain"),
+    ("DOWNBEAT_THREADS", "server", "threads"),
     ("DOWNBEAT_STORE", "store", "url"),
     ("DOWNBEAT_DATA", "store", "data"),
     ("DOWNBEAT_PARTITIONS", "store", "partitions"),
@@ -61,6 +64,8 @@ pub struct Server {
     pub listen: SocketAddr,
     /// How long a stop waits for what is under way.
     pub drain: Duration,
+    /// Threads that work on runs and requests; none: as many as suit the machine and the store, see [`Config::threads`].
+    pub threads: Option<u16>,
 }
 
 /// `[store]`
@@ -136,7 +141,7 @@ macro_rules! section {
         }
     };
 }
-section!(ServerKeys: listen, drain);
+section!(ServerKeys: listen, drain, threads);
 section!(StoreKeys: url, data, partitions);
 section!(WorkersKeys: lease, ack, ping);
 section!(LogKeys: filter, format);
@@ -205,6 +210,19 @@ impl Config {
     }
 }
 
+impl Config {
+    /// How many threads work on runs and requests. Beside a Redis, half the cores: the rest is for Redis and workers, and
+    /// work that hops between more threads costs more (docs/benchmarks.md). The embedded store works on them too.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        match (self.server.threads, &self.store) {
+            (Some(threads), _) => usize::from(threads),
+            (None, Store::Embedded { .. }) => cores,
+            (None, Store::Redis { .. }) => (cores / 2).max(1),
+        }
+    }
+}
+
 /// Reads typed values and collects what is wrong.
 struct Checked<'a> {
     values: Overrides,
@@ -237,15 +255,15 @@ impl Checked<'_> {
         }
     }
 
-    fn partitions(&mut self) -> Option<u16> {
-        let text = self.text("store", "partitions");
+    /// A whole number from 1 to `most`; none if it is left open.
+    fn number(&mut self, section: &'static str, key: &'static str, most: u16) -> Option<u16> {
+        let text = self.text(section, key);
         if text.is_empty() {
             return None;
         }
-        let number = text.parse().ok().filter(|n| (1..=MAX_PARTITIONS).contains(n));
+        let number = text.parse().ok().filter(|n| (1..=most).contains(n));
         if number.is_none() {
-            let message = format!("{text:?} is no number from 1 to {MAX_PARTITIONS}");
-            self.fault("store", "partitions", message);
+            self.fault(section, key, format!("{text:?} is no number from 1 to {most}"));
         }
         number
     }
@@ -275,7 +293,8 @@ impl Checked<'_> {
             }
             Store::Redis { url }
         };
-        let partitions = self.partitions();
+        let partitions = self.number("store", "partitions", MAX_PARTITIONS);
+        let threads = self.number("server", "threads", MAX_THREADS);
         let workers = Workers {
             lease: self.duration("workers", "lease", Duration::from_hours(1)),
             ack: self.duration("workers", "ack", Duration::from_mins(10)),
@@ -309,7 +328,7 @@ impl Checked<'_> {
             return Err(ConfigError(self.faults.join("\n")));
         }
         Ok(Config {
-            server: Server { listen, drain },
+            server: Server { listen, drain, threads },
             store,
             partitions,
             workers,
@@ -402,6 +421,23 @@ mod tests {
         assert!(lines[2].starts_with("f.toml: workers.ack: \"10\" is no duration"), "{text}");
         assert!(lines[3].starts_with("f.toml: workers.ping: must be at most half"), "{text}");
         assert!(lines[4].starts_with("the flag for log.format: \"xml\""), "{text}");
+    }
+
+    #[test]
+    fn threads_suit_the_store_unless_they_are_given() {
+        let of = |store: &str, threads: Option<&str>| {
+            let mut flags = Overrides::from([(("store", "url"), store.to_owned())]);
+            flags.extend(threads.map(|t| (("server", "threads"), t.to_owned())));
+            Config::of(None, none, flags)
+        };
+        let cores = std::thread::available_parallelism().unwrap().get();
+        assert_eq!(of("embedded", None).unwrap().threads(), cores);
+        assert_eq!(of("redis://localhost", None).unwrap().threads(), (cores / 2).max(1));
+        assert_eq!(of("redis://localhost", Some("3")).unwrap().threads(), 3);
+        for bad in ["0", "1025", "many"] {
+            let expected = format!("the flag for server.threads: {bad:?} is no number from 1 to 1024");
+            assert_eq!(of("embedded", Some(bad)).unwrap_err().0, expected);
+        }
     }
 
     #[test]

@@ -175,6 +175,16 @@ enum Command {
 }
 
 impl Command {
+    /// How many threads it runs on. What only talks to a server, or hands tasks to programs, needs few.
+    fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        match self {
+            Self::Serve(args) => args.threads().unwrap_or(1),
+            Self::Dev(_) | Self::Demo(_) => cores,
+            _ => (cores / 2).max(1),
+        }
+    }
+
     async fn run(self) -> Outcome {
         match self {
             Self::Dev(args) => dev::run(args).await,
@@ -244,8 +254,11 @@ pub fn main() -> ExitCode {
             return ExitCode::from(exit as u8);
         }
     };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_BYTES).build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cli.command.threads())
+        .enable_all()
+        .thread_stack_size(STACK_BYTES)
+        .build();
     let outcome = match runtime {
         Ok(runtime) => {
             let outcome = runtime.block_on(async {

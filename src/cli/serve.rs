@@ -19,6 +19,9 @@ pub(super) struct Args {
     /// Address to listen on
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
+    /// Threads that work on runs and requests [default: half the cores; with the embedded store all]
+    #[arg(long, value_name = "N")]
+    threads: Option<String>,
     /// Settings file (TOML)
     #[arg(long, value_name = "FILE", env = "DOWNBEAT_CONFIG")]
     config: Option<PathBuf>,
@@ -32,15 +35,27 @@ pub(super) async fn run(args: Args) -> Outcome {
         output::line(config::DEFAULTS.trim_end());
         return Ok(());
     }
-    let flags = [
-        (("store", "url"), args.store),
-        (("store", "data"), args.data),
-        (("store", "partitions"), args.partitions),
-        (("server", "listen"), args.listen),
-    ];
-    let flags: Overrides = flags.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-    let config = Config::load(args.config.as_deref(), flags).map_err(|e| Failure::usage(e.to_string()))?;
-    serve(&config).await
+    serve(&args.load()?).await
+}
+
+impl Args {
+    /// All settings.
+    fn load(&self) -> Result<Config, Failure> {
+        let flags = [
+            (("store", "url"), &self.store),
+            (("store", "data"), &self.data),
+            (("store", "partitions"), &self.partitions),
+            (("server", "listen"), &self.listen),
+            (("server", "threads"), &self.threads),
+        ];
+        let flags: Overrides = flags.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
+        Config::load(self.config.as_deref(), flags).map_err(|e| Failure::usage(e.to_string()))
+    }
+
+    /// How many threads it is to run on; none if its settings are wrong, which it says itself.
+    pub(super) fn threads(&self) -> Option<usize> {
+        self.load().ok().map(|config| config.threads())
+    }
 }
 
 /// Serves until a signal ends it.

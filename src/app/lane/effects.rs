@@ -104,14 +104,14 @@ impl Lane {
             }
         }
         let mut leased = leased.into_iter().peekable();
-        let mut stale = Vec::new();
+        let mut workers = Workers::default();
         for (n, (letter, outcome)) in letters.into_iter().enumerate() {
             let assignment = leased.next_if(|(at, _)| *at == n).map(|(_, a)| a);
-            self.answer(letter, outcome, assignment, (&state, &home), prefix, &mut stale);
+            answer(letter, outcome, assignment, (&state, &home), prefix, &mut workers);
         }
-        for (reservation, assignment) in handed {
-            self.assign(reservation, assignment);
-        }
+        workers.work.extend(handed);
+        let stale = std::mem::take(&mut workers.stale);
+        self.tell(workers);
         if !stale.is_empty() {
             let inner = Arc::clone(&self.inner);
             self.inner.spawn(async move {
@@ -126,62 +126,25 @@ impl Lane {
         self.free(&run);
     }
 
-    fn answer(
-        &mut self,
-        letter: Envelope,
-        outcome: Result<Outcome, Refusal>,
-        assignment: Option<Assignment>,
-        (state, home): (&Option<Box<RunState>>, &Option<Box<Home>>),
-        prefix: Option<Prefix>,
-        stale: &mut Vec<(Taken, Option<Prefix>)>,
-    ) {
-        let invalid = match &letter.ask {
-            Ask::Command(Command::Complete { output: Err(rejected), .. }) => Some(rejected.message.clone()),
-            _ => None,
-        };
-        if let Ask::Lease { taken, reservation, .. } = letter.ask {
-            if let Some(assignment) = assignment {
-                self.assign(reservation, assignment);
-            } else {
-                self.inner.dispatcher.lock().give_back(reservation);
-                stale.push((taken, prefix));
-            }
+    /// Tells workers what a commit has for them. Under one lock: the credit that a result frees is for the work that its
+    /// decision hands over, and whoever else looks for credit must not come between. What a stream no longer takes goes
+    /// back to its queue.
+    fn tell(&mut self, workers: Workers) {
+        let Workers { acks, unused, work, .. } = workers;
+        if acks.is_empty() && unused.is_empty() && work.is_empty() {
+            return;
         }
-        match letter.reply {
-            Reply::None => {}
-            Reply::Brief(tx) => drop(tx.send(Ok(outcome))),
-            Reply::Once(tx) => {
-                let (state, home) = (state.clone(), home.clone());
-                drop(tx.send(Ok(Answer { outcome, state, home })));
-            }
-            Reply::Result { session, token } => self.acknowledge(session, token, &outcome, invalid),
+        let now = Instant::now();
+        let mut dispatcher = self.inner.dispatcher.lock();
+        for (session, ack) in acks {
+            dispatcher.acknowledge(session, ack);
         }
-    }
-
-    fn acknowledge(
-        &self,
-        session: SessionKey,
-        token: String,
-        outcome: &Result<Outcome, Refusal>,
-        invalid: Option<String>,
-    ) {
-        let (status, message) = match outcome {
-            Ok(_) => match invalid {
-                Some(message) => (AckStatus::Invalid, message),
-                None => (AckStatus::Accepted, String::new()),
-            },
-            Err(refusal @ (Refusal::NoRun | Refusal::Unknown)) => (AckStatus::Unknown, refusal.to_string()),
-            Err(refusal) => (AckStatus::Stale, refusal.to_string()),
-        };
-        self.inner.dispatcher.lock().acknowledge(session, ResultAck { token, status, message });
-    }
-
-    /// Puts work on its stream, or returns it to its queue if the stream no longer takes it.
-    fn assign(&mut self, reservation: Reservation, assignment: Assignment) {
-        let result = self.inner.dispatcher.lock().assign(reservation, assignment, Instant::now());
-        if let Err(assignment) = result
-            && let Some(token) = TaskToken::decode(&assignment.token)
-        {
+        for reservation in unused {
+            dispatcher.give_back(reservation);
+        }
+        for (reservation, assignment) in work {
+            let Err(assignment) = dispatcher.assign(reservation, assignment, now) else { continue };
+            let Some(token) = TaskToken::decode(&assignment.token) else { continue };
             let attempt = AttemptKey { path: token.path, attempt: token.attempt, nonce: token.nonce };
             self.own.push(Envelope {
                 partition: token.partition,
@@ -243,6 +206,64 @@ impl Lane {
             slot.put_back(letters);
         }
     }
+}
+
+/// What a commit has for workers, and for the queue that their work came from.
+#[derive(Default)]
+struct Workers {
+    acks: Vec<(SessionKey, ResultAck)>,
+    /// Credit that was set aside for what turned out not to be there.
+    unused: Vec<Reservation>,
+    work: Vec<(Reservation, Assignment)>,
+    /// Entries that name no task to be leased, and what they were judged by.
+    stale: Vec<(Taken, Option<Prefix>)>,
+}
+
+/// Answers a letter; what it has for workers is collected.
+fn answer(
+    letter: Envelope,
+    outcome: Result<Outcome, Refusal>,
+    assignment: Option<Assignment>,
+    (state, home): (&Option<Box<RunState>>, &Option<Box<Home>>),
+    prefix: Option<Prefix>,
+    workers: &mut Workers,
+) {
+    let invalid = match &letter.ask {
+        Ask::Command(Command::Complete { output: Err(rejected), .. }) => Some(rejected.message.clone()),
+        _ => None,
+    };
+    if let Ask::Lease { taken, reservation, .. } = letter.ask {
+        if let Some(assignment) = assignment {
+            workers.work.push((reservation, assignment));
+        } else {
+            workers.unused.push(reservation);
+            workers.stale.push((taken, prefix));
+        }
+    }
+    match letter.reply {
+        Reply::None => {}
+        Reply::Brief(tx) => drop(tx.send(Ok(outcome))),
+        Reply::Once(tx) => {
+            let (state, home) = (state.clone(), home.clone());
+            drop(tx.send(Ok(Answer { outcome, state, home })));
+        }
+        Reply::Result { session, token } => {
+            workers.acks.push((session, acknowledgement(token, &outcome, invalid)));
+        }
+    }
+}
+
+/// What the worker that sent a result is told.
+fn acknowledgement(token: String, outcome: &Result<Outcome, Refusal>, invalid: Option<String>) -> ResultAck {
+    let (status, message) = match outcome {
+        Ok(_) => match invalid {
+            Some(message) => (AckStatus::Invalid, message),
+            None => (AckStatus::Accepted, String::new()),
+        },
+        Err(refusal @ (Refusal::NoRun | Refusal::Unknown)) => (AckStatus::Unknown, refusal.to_string()),
+        Err(refusal) => (AckStatus::Stale, refusal.to_string()),
+    };
+    ResultAck { token, status, message }
 }
 
 /// Bytes of a record that was written.

@@ -22,6 +22,10 @@ pub(crate) async fn rage(world: Arc<World>) {
     let mut restarts = tokio::task::JoinSet::new();
     while !world.is_healed() && !world.is_over() {
         tokio::time::sleep(STEP).await;
+        // The faults may have stopped meanwhile: one that began now would outlast them.
+        if world.is_healed() {
+            break;
+        }
         if p.lost_tails > 0.0 && remembered.elapsed() > Duration::from_secs(1) {
             remembered = Instant::now();
             world.remember();

@@ -9,12 +9,12 @@ use crate::app::render;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
-use crate::model::commit::{WakeOp, Write};
+use crate::model::commit::{QueueEntry, WakeOp, Write};
 use crate::model::home::Home;
-use crate::model::ids::Prefix;
+use crate::model::ids::{Prefix, RunId};
 use crate::model::payload::Field;
 use crate::model::record::is_page;
-use crate::model::run::RunState;
+use crate::model::run::{RunState, TaskPhase};
 use crate::model::token::TaskToken;
 use crate::store::{StoreError, Taken, Verdict};
 use futures::future::FutureExt;
@@ -110,7 +110,8 @@ impl Lane {
             answer(letter, outcome, assignment, (&state, &home), prefix, &mut workers);
         }
         workers.work.extend(handed);
-        let stale = std::mem::take(&mut workers.stale);
+        let mut stale = std::mem::take(&mut workers.stale);
+        stale.retain(|(taken, _)| !self.stands_in_queue(&run, &taken.entry));
         self.tell(workers);
         if !stale.is_empty() {
             let inner = Arc::clone(&self.inner);
@@ -124,6 +125,16 @@ impl Lane {
             slot.conflicts = 0;
         }
         self.free(&run);
+    }
+
+    /// Whether an entry is that of a task that waits. One whose lease was refused may be, if the store has lost its tail
+    /// and the same decision has queued the task again: it must not be discarded.
+    fn stands_in_queue(&mut self, run: &RunId, entry: &QueueEntry) -> bool {
+        let Some(Known::Present(c)) = self.slots.get(run).map(|s| &s.known) else { return false };
+        let task = c.state.find(&c.plan, &entry.path).and_then(|i| c.state.tasks.get(i as usize));
+        task.is_some_and(
+            |t| matches!(t.phase, TaskPhase::Queued { generation, .. } if generation == entry.generation),
+        )
     }
 
     /// Tells workers what a commit has for them. Under one lock: the credit that a result frees is for the work that its

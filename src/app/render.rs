@@ -23,7 +23,7 @@ use crate::model::schedule::ScheduleName;
 use crate::model::time::Timestamp;
 use crate::store::StreamEntry;
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -418,8 +418,13 @@ pub(crate) async fn run_events(
     }))
 }
 
-/// The events of `kinds` that a note speaks of, from the run as a commit of this server left it. None if what they
-/// carry is not among `at_hand`, or is much to keep.
+/// Whether a note speaks of any event of `kinds`.
+fn is_wanted(note: &EventNote, kinds: Kinds) -> bool {
+    note.kinds.iter().any(|k| kinds & k.bit() != 0)
+}
+
+/// The events of `kinds` that a note speaks of, from the run as a commit of this server left it. None if there are none,
+/// or what they carry is not among `at_hand` or is much to keep.
 pub(crate) fn fresh<'a>(
     state: &RunState,
     plan: &Plan,
@@ -427,6 +432,9 @@ pub(crate) fn fresh<'a>(
     kinds: Kinds,
     at_hand: impl Fn(&Field) -> Option<&'a Bytes>,
 ) -> Option<Vec<Option<EventView>>> {
+    if !is_wanted(note, kinds) {
+        return None;
+    }
     let told = told_of(state, note);
     let wanted = |e: &&LogEntry| kinds & e.kind.bit() != 0;
     let fields = fields_of(told.clone().filter(wanted).filter_map(|e| event_output(state, e)));
@@ -500,23 +508,13 @@ async fn tell(
         }
     };
     let mut rendered = Vec::with_capacity(entries.len());
-    // What is not read is moved out, so the notes that were are rendered first.
-    let mut read: VecDeque<Vec<Option<EventView>>> = VecDeque::new();
-    for (entry, told) in entries.iter().zip(&noted) {
-        for note in told.iter().filter_map(Told::to_read) {
-            let mut events = Vec::with_capacity(note.kinds.len());
-            render(entry, note, &mut events);
-            read.push_back(events);
-        }
-    }
-    drop((by_run, runs));
     for (entry, told) in entries.iter().zip(noted) {
         let mut events = Vec::new();
         for told in told {
             match told {
                 Told::Unwanted(count) => events.extend(std::iter::repeat_with(|| None).take(count)),
                 Told::Fresh(fresh) => events.extend(fresh),
-                Told::ToRead(_) => events.extend(read.pop_front().unwrap_or_default()),
+                Told::ToRead(note) => render(entry, &note, &mut events),
             }
         }
         rendered.push(Rendered { partition: entry.partition, position: entry.position, kinds, events });
@@ -536,8 +534,7 @@ enum Told {
 
 impl Told {
     fn to_be_read(note: EventNote, kinds: Kinds) -> Self {
-        let wanted = note.kinds.iter().any(|k| kinds & k.bit() != 0);
-        if wanted { Self::ToRead(note) } else { Self::Unwanted(note.kinds.len()) }
+        if is_wanted(&note, kinds) { Self::ToRead(note) } else { Self::Unwanted(note.kinds.len()) }
     }
 
     fn fresh(inner: &Inner, note: EventNote, kinds: Kinds) -> Self {

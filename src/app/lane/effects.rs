@@ -9,14 +9,16 @@ use crate::app::render;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, Refusal};
-use crate::model::commit::{QueueEntry, WakeOp, Write};
+use crate::model::commit::{EventNote, QueueEntry, WakeOp, Write};
 use crate::model::home::Home;
 use crate::model::ids::{Prefix, RunId};
 use crate::model::payload::Field;
+use crate::model::plan::Plan;
 use crate::model::record::is_page;
 use crate::model::run::{RunState, TaskPhase};
 use crate::model::token::TaskToken;
 use crate::store::{StoreError, Taken, Verdict};
+use bytes::Bytes;
 use futures::future::FutureExt;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -49,20 +51,8 @@ impl Lane {
             }
             if let Some(note) = &decision.write.event {
                 self.inner.hub.touched(note);
-                let kinds = self.inner.hub.kinds();
-                if note.kinds.iter().any(|k| kinds & k.bit() != 0)
-                    && let (Some(state), Some(plan)) = (&decision.state, &plan)
-                {
-                    let written = &decision.write.payloads;
-                    let at_hand = |field: &Field| {
-                        written
-                            .iter()
-                            .find_map(|(f, value)| (f == field).then_some(value))
-                            .or_else(|| payloads.0.get(field))
-                    };
-                    if let Some(events) = render::fresh(state, plan, note, kinds, at_hand) {
-                        self.inner.hub.keep_fresh(note, kinds, events);
-                    }
+                if let (Some(state), Some(plan)) = (&decision.state, &plan) {
+                    self.keep_fresh(note, state, plan, &decision.write.payloads, &payloads);
                 }
             }
             if wants_state {
@@ -80,7 +70,7 @@ impl Lane {
                 && let Some(plan) = plan
             {
                 payloads.0.extend(decision.write.payloads.into_iter().filter(|(field, _)| !is_page(field)));
-                let values: usize = payloads.0.values().map(bytes::Bytes::len).sum();
+                let values: usize = payloads.0.values().map(Bytes::len).sum();
                 let bytes = footprint(&new, written(&decision.write.write)) + values;
                 let cached = Cached { state: new, prefix: decision.prefix, plan, payloads, bytes };
                 self.slots.keep(&run, Known::Present(Box::new(cached)));
@@ -125,6 +115,25 @@ impl Lane {
             slot.conflicts = 0;
         }
         self.free(&run);
+    }
+
+    /// Leaves the events of a commit with the hub, if anybody follows them and all that they carry is at hand.
+    fn keep_fresh(
+        &self,
+        note: &EventNote,
+        state: &RunState,
+        plan: &Plan,
+        written: &[(Field, Bytes)],
+        kept: &AtHand,
+    ) {
+        let kinds = self.inner.hub.kinds();
+        let at_hand = |field: &Field| {
+            let new = written.iter().find_map(|(f, value)| (f == field).then_some(value));
+            new.or_else(|| kept.0.get(field))
+        };
+        if let Some(events) = render::fresh(state, plan, note, kinds, at_hand) {
+            self.inner.hub.keep_fresh(note, kinds, events);
+        }
     }
 
     /// Whether an entry is that of a task that waits. One whose lease was refused may be, if the store has lost its tail

@@ -221,6 +221,16 @@ impl Config {
             (None, Store::Redis { .. }) => (cores / 2).max(1),
         }
     }
+
+    /// How many lanes decide. The embedded store commits on a thread of this process: while one lane waits for it, another
+    /// decides (docs/adr/0006-embedded-store.md). A lane beside a Redis has Redis to do the rest meanwhile.
+    pub fn lanes(&self) -> usize {
+        let threads = self.threads();
+        match &self.store {
+            Store::Embedded { .. } => (threads / 4).max(threads.min(2)),
+            Store::Redis { .. } => (threads / 2).max(1),
+        }
+    }
 }
 
 /// Reads typed values and collects what is wrong.
@@ -434,6 +444,15 @@ mod tests {
         assert_eq!(of("embedded", None).unwrap().threads(), cores);
         assert_eq!(of("redis://localhost", None).unwrap().threads(), (cores / 2).max(1));
         assert_eq!(of("redis://localhost", Some("3")).unwrap().threads(), 3);
+        for (store, threads, lanes) in [
+            ("embedded", "1", 1),
+            ("embedded", "2", 2),
+            ("embedded", "16", 4),
+            ("redis://localhost", "1", 1),
+            ("redis://localhost", "8", 4),
+        ] {
+            assert_eq!(of(store, Some(threads)).unwrap().lanes(), lanes, "{store} on {threads} threads");
+        }
         for bad in ["0", "1025", "many"] {
             let expected = format!("the flag for server.threads: {bad:?} is no number from 1 to 1024");
             assert_eq!(of("embedded", Some(bad)).unwrap_err().0, expected);

@@ -115,6 +115,11 @@ impl Inner {
         (Arc::new(inner), inboxes)
     }
 
+    /// Each lane's share of the memory for runs, in bytes.
+    pub(crate) fn cache_of_a_lane(&self) -> usize {
+        self.options.cache_bytes / self.lanes.len().max(1)
+    }
+
     /// The partition of a run.
     pub(crate) fn partition_of(&self, run: &RunId) -> Partition {
         Partition::of(run.as_str(), self.layout.partitions)

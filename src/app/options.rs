@@ -21,7 +21,8 @@ pub struct Options {
     pub commits_in_flight: usize,
     /// Commands that wait in front of a lane before callers wait. 8,192.
     pub mailbox: usize,
-    /// Memory for runs kept by each lane, in bytes; others are read when something happens to them. 256 MiB.
+    /// Memory for runs kept by all lanes together, in bytes; others are read when something happens to them. 256 MiB for
+    /// each four cores.
     pub cache_bytes: usize,
     /// How long a REST or gRPC call waits for the store before it answers `store_unavailable`. 10 s.
     pub call_timeout: Span,
@@ -35,15 +36,16 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let quarter = (cores / 4).max(1);
         Self {
             lease: Span::secs(10),
             ack_within: Span::secs(2),
             ping_every: Span::secs(3),
             tick_every: Span::millis(250),
-            lanes: (cores / 4).max(1),
+            lanes: quarter,
             commits_in_flight: 2,
             mailbox: 8_192,
-            cache_bytes: 256 << 20,
+            cache_bytes: quarter * (256 << 20),
             call_timeout: Span::secs(10),
             compile_inline: false,
             entropy: Arc::new(OsEntropy::default()),

@@ -37,6 +37,7 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         lease: span(config.workers.lease),
         ack_within: span(config.workers.ack),
         ping_every: span(config.workers.ping),
+        lanes: config.lanes(),
         ..app::Options::default()
     };
     let app = App::launch(store, options).await.map_err(|e| Failure::failed(e.to_string()))?;

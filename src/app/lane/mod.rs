@@ -59,7 +59,7 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(inner: Arc<Inner>, inbox: LaneInbox) -> Self {
         let incarnation = inner.options.entropy.nonce();
-        let slots = Slots::new(inner.options.cache_bytes);
+        let slots = Slots::new(inner.cache_of_a_lane());
         Self {
             inner,
             inbox,

@@ -213,6 +213,11 @@ pub(crate) fn went_back(inner: &Inner, partition: Partition) {
         partition = partition.0,
         "the store lost what it had last taken; workers are asked to resume"
     );
+    begin_anew(inner);
+}
+
+/// Drops what we know of the store, and has every worker say what it holds.
+fn begin_anew(inner: &Inner) {
     inner.plans.forget_all();
     inner.hub.went_back();
     inner.dispatcher.lock().close_all();
@@ -231,6 +236,12 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
                     inner.alarm.stir();
                 }
                 Ok(Hint::Reconnected) => inner.alarm.now(),
+                // A fail-over may lose the last moment of every partition without any clock going back visibly.
+                Ok(Hint::Replaced) => {
+                    tracing::warn!("another primary may lack what was last taken; workers are asked to resume");
+                    begin_anew(&inner);
+                    inner.alarm.now();
+                }
                 Ok(Hint::Events) | Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => return,
             }

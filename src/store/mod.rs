@@ -266,6 +266,9 @@ pub enum Hint {
     Events,
     /// The link was re-made: hints may have been missed.
     Reconnected,
+    /// The link was re-made to another Redis than before, or to one that was started anew: it may lack what it, or the
+    /// one before, had last taken. Hints may have been missed too.
+    Replaced,
 }
 
 /// A stored workflow document.

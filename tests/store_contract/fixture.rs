@@ -75,7 +75,7 @@ pub(crate) async fn embedded() -> Fixture {
 }
 
 pub(crate) fn redis_options() -> store_redis::Options {
-    store_redis::Options { partitions: Some(PARTITIONS), stream_bound: STREAM_BOUND }
+    store_redis::Options { partitions: Some(PARTITIONS), stream_bound: STREAM_BOUND, ..Default::default() }
 }
 
 pub(crate) async fn redis() -> Fixture {

@@ -205,7 +205,7 @@ async fn servers_that_open_an_empty_store_together_agree() {
     let server = RedisServer::start(Options::default());
     let opened = (0..8).map(|n| {
         let url = server.url();
-        let options = StoreOptions { partitions: None, stream_bound: 10 + n };
+        let options = StoreOptions { stream_bound: 10 + n, ..StoreOptions::default() };
         tokio::spawn(async move { RedisStore::open(&url, options).await.unwrap().layout() })
     });
     let mut layouts = Vec::new();

@@ -1,13 +1,13 @@
 //! A batch as one call of `lua/commit.lua`, and its reply. What the sections are stands in the script's header.
 
 use super::keys;
+use super::link::Value;
 use super::reply;
 use super::scripts::{Call, Script};
 use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
 use crate::model::ids::Partition;
 use crate::model::labels::QueueName;
 use crate::store::{Batch, Committed, LANE_IDLE, QueueHead, Result, StoreError, Verdict, order_value};
-use redis::Value;
 use std::collections::BTreeMap;
 
 /// The most decisions one call takes; a lane sends far fewer.

@@ -1,12 +1,12 @@
 //! Event streams: one per partition, read with `XREAD`.
 
 use super::keys;
-use super::link::Link;
+use super::link::{Link, Value};
 use super::reply;
 use crate::model::ids::Partition;
 use crate::model::time::Span;
 use crate::store::{Result, StreamBounds, StreamEntry, StreamPosition};
-use redis::{Cmd, Value};
+use redis::Cmd;
 
 const WHAT: &str = "an event stream";
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! keys.rs     how keys are spelled         scripts.rs  lua/*.lua, one call of one
-//! link.rs     connections, deadlines       reply.rs    replies and errors
+//! link/       connections, deadlines       reply.rs    replies and errors
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
 //! events.rs   streams                      ceiling.rs  how fast the commit script is alone
 //! ```
@@ -38,10 +38,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 pub use ceiling::{Ceiling, Load};
 use futures::future::try_join_all;
-use redis::Value;
+use link::Value;
+pub use link::{Access, Durability, Limits, LinkReport, Persistence, Policy};
 use scripts::{Call, Script};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::broadcast;
 
 /// The most queues one tick of a partition tells of.
@@ -67,17 +69,33 @@ pub fn packed(batch: &Batch) -> Result<Vec<u8>> {
 }
 
 /// How to open a store.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Number of partitions: used when the store is initialised, compared when it was. Default 8.
     pub partitions: Option<u16>,
     /// Entries each partition's event stream keeps, about.
     pub stream_bound: u64,
+    /// Passwords and certificates, as far as they do not stand in the address.
+    pub access: Access,
+    /// How many commands may wait, and what becomes of them while there is no connection.
+    pub limits: Limits,
+    /// How long a command waits for a connection; less than its deadline of 5 s.
+    pub wait: Duration,
+    /// What a commit has reached when it is answered.
+    pub durability: Durability,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { partitions: None, stream_bound: STREAM_BOUND }
+        let link = link::Options::default();
+        Self {
+            partitions: None,
+            stream_bound: STREAM_BOUND,
+            access: Access::default(),
+            limits: link.limits,
+            wait: link.wait,
+            durability: link.durability,
+        }
     }
 }
 
@@ -92,22 +110,31 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Opens the store at `url` (`redis://[user][:password@]host[:port][/db]`), initialising an empty one.
+    /// Opens the store at `url`, in any form that docs/guide/redis.md tells, initialising an empty one.
     ///
     /// # Errors
-    /// At once if it cannot be reached, refuses the password, is too old, a replica or a cluster node, or holds a
-    /// layout this version does not know. No error holds the address.
+    /// Within seconds if it cannot be reached, refuses the password, is too old, a replica or a cluster node, or holds
+    /// a layout this version does not know; with durability `replicated` also if it has no replica. No error holds the
+    /// address.
     pub async fn open(url: &str, options: Options) -> Result<Arc<Self>> {
-        let client = link::client(url)?;
-        let (connection, layout) = open::open(&client, options.partitions).await?;
+        let Options { partitions, stream_bound, access, limits, wait, durability } = options;
+        let dialer = link::Dialer::new(url, access)?;
+        let prepared = open::open(&dialer, durability, partitions).await?;
+        let layout = prepared.layout;
         let hints = broadcast::channel(1_024).0;
+        let options = link::Options { limits, wait, durability };
         Ok(Arc::new(Self {
-            link: link::Link::new(client, connection, layout, hints.clone()),
+            link: link::Link::new(dialer, options, prepared, hints.clone()),
             layout,
             channel: keys::hints(layout.epoch),
-            stream_bound: options.stream_bound,
+            stream_bound,
             hints,
         }))
+    }
+
+    /// How the link to Redis is doing.
+    pub fn link_report(&self) -> LinkReport {
+        self.link.report()
     }
 
     fn holds(&self, partition: Partition) -> Result<()> {
@@ -327,7 +354,7 @@ impl Store for RedisStore {
         check_batch(batch, self.layout)?;
         let target = batch::Target { home: HOME, hints: &self.channel, stream_bound: self.stream_bound };
         let encoded = batch::encode(batch, &target)?;
-        let reply = self.link.call(&encoded.call).await?;
+        let reply = self.link.commit(&encoded.call).await?;
         encoded.decode(reply)
     }
 

@@ -1,10 +1,8 @@
 //! Opening: is it a Redis we can work on, and with the settings that keep work safe?
 
-use super::link;
+use super::link::{self, Dialer, Durability, Prepared, Talk, field};
 use super::reply;
 use crate::store::{LAYOUT, Layout, PARTITIONS, Result, StoreError};
-use redis::Client;
-use redis::aio::MultiplexedConnection;
 
 /// The oldest Redis that knows all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -17,15 +15,13 @@ fn refuse(message: impl Into<String>) -> StoreError {
 
 /// Connects, checks the server, loads the scripts, initialises or reads the layout.
 pub(super) async fn open(
-    client: &Client,
+    dialer: &Dialer,
+    durability: Durability,
     partitions: Option<u16>,
-) -> Result<(MultiplexedConnection, Layout)> {
+) -> Result<Prepared> {
     if partitions.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
         return Err(refuse(format!("the number of partitions must be 1 to {MAX_PARTITIONS}")));
     }
-    let mut connection = link::connect(client).await?;
-    let info = reply::text(link::ask(&mut connection, &redis::cmd("INFO")).await?, "INFO")?;
-    check(&info)?;
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|e| refuse(format!("no randomness from the system: {e}")))?;
     let candidate = Layout {
@@ -34,8 +30,9 @@ pub(super) async fn open(
         // Positive as a signed number, so that every language reads it.
         epoch: u64::from_be_bytes(random) >> 1,
     };
-    let (layout, initialised) = link::prepare(&mut connection, candidate).await?;
-    if initialised {
+    let prepared = link::prepare(dialer, durability, candidate).await?;
+    let layout = prepared.layout;
+    if prepared.initialised {
         tracing::info!(partitions = layout.partitions, layout = layout.version, "initialised the store");
     }
     if let Some(asked) = partitions.filter(|p| *p != layout.partitions) {
@@ -44,15 +41,12 @@ pub(super) async fn open(
             layout.partitions
         )));
     }
-    Ok((connection, layout))
+    Ok(prepared)
 }
 
-fn check(info: &str) -> Result<()> {
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
-            .unwrap_or_default()
-    };
+/// Refuses a Redis that we cannot work on, by what it says of itself.
+pub(super) fn check(info: &str) -> Result<()> {
+    let field = |name: &str| field(info, name);
     let version = field("redis_version");
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -81,6 +75,28 @@ fn check(info: &str) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// With durability `replicated`: refuses a Redis that has no replica, unless it refuses writes itself as long as it
+/// has none.
+pub(super) async fn check_replicas(talk: &mut Talk, info: &str) -> Result<()> {
+    if field(info, "connected_slaves").parse::<u32>().is_ok_and(|n| n > 0) {
+        return Ok(());
+    }
+    let mut ask = redis::cmd("CONFIG");
+    ask.arg("GET").arg("min-replicas-to-write");
+    // Where it may not be asked, what is seen decides.
+    let wanted = match talk.ask(&ask).await.and_then(|value| reply::array(value, "a setting")) {
+        Ok(items) => items.into_iter().nth(1).and_then(|n| reply::number(&n, "a setting").ok()).unwrap_or(0),
+        Err(_) => 0,
+    };
+    if wanted > 0 {
+        return Ok(());
+    }
+    Err(refuse(
+        "durability is \"replicated\", and this Redis has no replica: connect one, or set min-replicas-to-write to 1, \
+         or choose durability \"local\"",
+    ))
 }
 
 #[cfg(test)]

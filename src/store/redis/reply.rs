@@ -1,8 +1,8 @@
 //! Reading replies: what Redis answered as what the port promises, and its errors as [`StoreError`].
 
+use super::link::Value;
 use crate::store::{Result, StoreError};
 use bytes::Bytes;
-use redis::{RedisError, Value};
 
 /// A reply that is not of the form the script promises.
 pub(super) fn unexpected(what: &str) -> StoreError {
@@ -21,8 +21,7 @@ pub(super) fn array(value: Value, what: &str) -> Result<Vec<Value>> {
 pub(super) fn bytes(value: Value, what: &str) -> Result<Option<Bytes>> {
     match value {
         Value::Nil => Ok(None),
-        Value::BulkString(bytes) => Ok(Some(bytes.into())),
-        Value::SimpleString(text) => Ok(Some(text.into_bytes().into())),
+        Value::BulkString(bytes) | Value::SimpleString(bytes) => Ok(Some(bytes)),
         Value::Int(n) => Ok(Some(n.to_string().into_bytes().into())),
         _ => Err(unexpected(what)),
     }
@@ -55,10 +54,19 @@ pub(super) fn number(value: &Value, what: &str) -> Result<i64> {
     .ok_or_else(|| unexpected(what))
 }
 
-/// What an error of Redis or of the link means for the port. `sent`: the command may have been written.
-pub(super) fn error(error: &RedisError, sent: bool) -> StoreError {
-    let code = error.code().unwrap_or_default();
-    let message = error.to_string();
+/// A reply that is no error.
+pub(super) fn checked(value: Value, sent: bool) -> Result<Value> {
+    match value {
+        Value::Error(text) => Err(error(&text, sent)),
+        value => Ok(value),
+    }
+}
+
+/// What an error of Redis means for the port. `sent`: whether a command may have been taken that fails in a way that
+/// is not known.
+pub(super) fn error(text: &str, sent: bool) -> StoreError {
+    let code = text.split(' ').next().unwrap_or_default();
+    let message = text.to_owned();
     // Redis 6.2 wraps the error of a command in a script, so its code stands in the text.
     let is = |wanted: &str| code == wanted || message.contains(&format!("-{wanted} "));
     if is("OOM") || message.contains("OOM command not allowed") {
@@ -96,8 +104,7 @@ mod tests {
     use super::*;
 
     fn from_server(line: &str) -> StoreError {
-        let value = redis::parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-        error(&value.extract_error().unwrap_err(), true)
+        checked(Value::Error(line.into()), true).unwrap_err()
     }
 
     #[test]

@@ -1,0 +1,437 @@
+//! The link to one Redis: a pipelined connection that all commands share, one per blocking read, one for hints.
+//!
+//! ```text
+//! wire.rs        replies, piece by piece            address.rs   what a user writes
+//! backlog.rs     what waits and what is in flight   dial.rs      making a connection   tls.rs
+//! connection.rs  a writer and a reader              report.rs    numbers, and the clause in errors
+//! supervise.rs   again and again; hints; passwords
+//!
+//!   call ─► backlog ─► connection ─► reply        supervisor: connect, load scripts, same store? serve, again
+//! ```
+//!
+//! Invariants
+//! - Every call ends by its deadline, [`COMMAND`]; while there is no connection it waits for one as long as
+//!   [`Options::wait`] says. Calls are written in the order in which they came.
+//! - `sent: false` is said only of what was provably never written, or what Redis says it refused. What may have been
+//!   written is never repeated here: the caller settles it.
+//! - A caller that gives up takes back what was not written.
+//! - The address is not logged and stands in no error: it may carry a password.
+//!
+//! To ask something of its own of Redis (as `PING` is): a variant of [`Answer`], and where it is answered in
+//! `connection.rs`.
+
+mod address;
+mod backlog;
+mod connection;
+mod dial;
+mod report;
+mod supervise;
+mod tls;
+mod wire;
+
+use super::keys;
+use super::reply;
+use super::scripts::Call;
+use crate::store::{Hint, Layout, Result, StoreError};
+use backlog::{Backlog, Id, Refused};
+use parking_lot::Mutex;
+use redis::Cmd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
+
+pub use backlog::{Limits, Policy};
+pub use dial::Access;
+pub(super) use dial::{Dialer, Talk};
+pub use report::{LinkReport, Persistence};
+pub(super) use report::field;
+pub(super) use supervise::{Prepared, prepare};
+pub(super) use wire::Value;
+
+/// How long a command may take, its time in the backlog included.
+const COMMAND: Duration = Duration::from_secs(5);
+/// How long a replica may take to confirm a commit, in ms; the commands behind it wait as long.
+const REPLICA_MS: u64 = 1_000;
+/// Connections for blocking reads that are kept while nobody reads.
+const IDLE_READERS: usize = 16;
+
+/// What an acknowledged commit has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// The Redis that took it.
+    #[default]
+    Local,
+    /// A replica of it too.
+    Replicated,
+}
+
+/// How the link behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Options {
+    /// What may wait.
+    pub limits: Limits,
+    /// How long a command waits for a connection.
+    pub wait: Duration,
+    /// What a commit has reached when it is answered.
+    pub durability: Durability,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { limits: Limits::default(), wait: Duration::from_secs(1), durability: Durability::Local }
+    }
+}
+
+/// Why a call has no reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Unanswered {
+    /// It was not written in time.
+    TooLate,
+    /// There is no connection, and it is not to wait for one.
+    Disconnected,
+    /// The connection ended under it.
+    Lost(Arc<str>),
+}
+
+/// The last reply, and those before it if there are several.
+type Replies = (Value, Vec<Value>);
+
+/// Who is told.
+#[derive(Debug)]
+enum Answer {
+    Caller(oneshot::Sender<std::result::Result<Replies, Unanswered>>),
+    /// We asked whether it is there.
+    Ping,
+    /// We asked about persistence.
+    Persistence,
+    /// We told the new password.
+    Login(dial::Login),
+}
+
+impl Answer {
+    fn fail(self, why: Unanswered) {
+        if let Self::Caller(caller) = self {
+            // Nobody may be waiting any more.
+            let _ = caller.send(Err(why));
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    bytes_in: AtomicU64,
+    bytes_out: AtomicU64,
+    commands: AtomicU64,
+    connections: AtomicU64,
+    not_sent: AtomicU64,
+    maybe_sent: AtomicU64,
+    replaced: AtomicU64,
+}
+
+/// What changes with the connection.
+#[derive(Debug, Default)]
+struct Health {
+    since: Option<Instant>,
+    reason: Option<Arc<str>>,
+    /// Whom the connection is logged in as.
+    login: Option<dial::Login>,
+    persistence: Option<(Instant, Persistence)>,
+    /// Which Redis process it is.
+    run_id: String,
+}
+
+#[derive(Debug)]
+struct Shared {
+    dialer: Dialer,
+    options: Options,
+    layout: Layout,
+    backlog: Mutex<Backlog<Answer>>,
+    /// Something waits in the backlog.
+    wake: Notify,
+    counters: Counters,
+    health: Mutex<Health>,
+    /// Counts connections; who has one of his own to the same Redis looks whether it is still the same.
+    generation: watch::Sender<u64>,
+    /// Connections for blocking reads that are idle.
+    idle: Mutex<Vec<Talk>>,
+    hints: broadcast::Sender<Hint>,
+}
+
+/// The connections.
+#[derive(Debug)]
+pub(super) struct Link {
+    shared: Arc<Shared>,
+    _tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Link {
+    /// Keeps the connection that was prepared, and what follows it, alive.
+    pub(super) fn new(
+        dialer: Dialer,
+        options: Options,
+        prepared: Prepared,
+        hints: broadcast::Sender<Hint>,
+    ) -> Self {
+        let Prepared { talk, layout, run_id, persistence, .. } = prepared;
+        let shared = Arc::new(Shared {
+            backlog: Mutex::new(Backlog::new(options.limits)),
+            wake: Notify::new(),
+            counters: Counters::default(),
+            health: Mutex::new(Health {
+                run_id,
+                persistence: Some((Instant::now(), persistence)),
+                ..Health::default()
+            }),
+            generation: watch::Sender::new(0),
+            idle: Mutex::default(),
+            dialer,
+            options,
+            layout,
+            hints,
+        });
+        // Calls may come before the supervisor has begun.
+        shared.backlog.lock().connect();
+        let mut tasks = vec![
+            tokio::spawn(supervise::supervise(Arc::clone(&shared), talk)),
+            tokio::spawn(supervise::listen(Arc::clone(&shared))),
+        ];
+        if shared.dialer.password_file().is_some() {
+            tasks.push(tokio::spawn(supervise::rotate(Arc::clone(&shared))));
+        }
+        Self { shared, _tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect() }
+    }
+
+    /// Runs a script; loads it again if Redis has forgotten it.
+    pub(super) async fn call(&self, call: &Call) -> Result<Value> {
+        self.script(call, &[]).await.map(|(value, _)| value)
+    }
+
+    /// Runs a script that commits: with durability `replicated` it is answered when a replica has it.
+    pub(super) async fn commit(&self, call: &Call) -> Result<Value> {
+        if self.shared.options.durability == Durability::Local {
+            return self.call(call).await;
+        }
+        // WAIT is about the writes of its own connection. A batch that is sent again on another one, and is answered
+        // from memory, has written nothing there: so that there is something to wait for, we write.
+        let mut probe = redis::cmd("SET");
+        probe.arg(keys::PROBE).arg(1).arg("EX").arg(60);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(1).arg(REPLICA_MS);
+        let (value, confirmed) = self.script(call, &[probe, wait]).await?;
+        if matches!(confirmed, Some(Value::Int(n)) if n >= 1) {
+            return Ok(value);
+        }
+        let message = match confirmed {
+            Some(Value::Error(text)) => format!("Redis cannot tell whether a replica has it: {text}"),
+            _ => format!("no replica confirmed a commit within {REPLICA_MS} ms"),
+        };
+        Err(self.shared.failed(&message, true))
+    }
+
+    /// Runs a script, with commands behind it. Returns its value and that of the last of them.
+    async fn script(&self, call: &Call, behind: &[Cmd]) -> Result<(Value, Option<Value>)> {
+        let mut loaded = false;
+        loop {
+            let mut packed = call.cmd.get_packed_command();
+            behind.iter().for_each(|cmd| cmd.write_packed_command(&mut packed));
+            let (last, earlier) = self.shared.send(packed, 1 + behind.len()).await?;
+            let (value, last) = match earlier.into_iter().next() {
+                Some(first) => (first, Some(last)),
+                None => (last, None),
+            };
+            match value {
+                Value::Error(text) if text.starts_with("NOSCRIPT") && !loaded => {
+                    loaded = true;
+                    let mut load = redis::cmd("SCRIPT");
+                    load.arg("LOAD").arg(call.script.source());
+                    self.command(&load).await?;
+                }
+                value => return Ok((reply::checked(value, true)?, last)),
+            }
+        }
+    }
+
+    /// Sends one command.
+    pub(super) async fn command(&self, cmd: &Cmd) -> Result<Value> {
+        let (value, _) = self.shared.send(cmd.get_packed_command(), 1).await?;
+        reply::checked(value, true)
+    }
+
+    /// Sends a command that may block for `wait`, on a connection of its own.
+    pub(super) async fn blocking(&self, cmd: &Cmd, wait: Duration) -> Result<Value> {
+        let idle = self.shared.idle.lock().pop();
+        if let Some(talk) = idle {
+            // It may have died while it was idle, and a read can be asked again.
+            if let Ok(answer) = self.block_on(talk, cmd, wait).await {
+                return Ok(answer);
+            }
+        }
+        let talk = self.shared.dialer.connect().await?;
+        self.block_on(talk, cmd, wait).await
+    }
+
+    async fn block_on(&self, mut talk: Talk, cmd: &Cmd, wait: Duration) -> Result<Value> {
+        let generation = *self.shared.generation.borrow();
+        let answer = talk.ask_within(cmd, wait + COMMAND).await?;
+        // Only a connection that answered in time is used again, and only while its Redis is ours.
+        let mut idle = self.shared.idle.lock();
+        if idle.len() < IDLE_READERS && generation == *self.shared.generation.borrow() {
+            idle.push(talk);
+        }
+        Ok(answer)
+    }
+
+    /// How it is doing.
+    pub(super) fn report(&self) -> LinkReport {
+        self.shared.report()
+    }
+}
+
+/// Takes a command back if its caller gives up before it is written.
+struct Ticket<'a> {
+    shared: &'a Shared,
+    id: Id,
+    ended: bool,
+}
+
+impl Ticket<'_> {
+    /// True: it was not written, and will not be.
+    fn withdraw(&mut self) -> bool {
+        self.ended = true;
+        self.shared.backlog.lock().withdraw(self.id)
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.shared.backlog.lock().withdraw(self.id);
+        }
+    }
+}
+
+impl Shared {
+    /// Sends commands that have `replies` replies together.
+    async fn send(&self, packed: Vec<u8>, replies: usize) -> Result<Replies> {
+        let (answer, mut answered) = oneshot::channel();
+        let now = Instant::now();
+        let answer_by = now + COMMAND;
+        let (write_by, taken) = {
+            let mut backlog = self.backlog.lock();
+            let connected = backlog.is_connected();
+            let write_by = if connected { answer_by } else { now + self.options.wait.min(COMMAND) };
+            (write_by, backlog.push(packed, replies, now, write_by, Answer::Caller(answer)))
+        };
+        let id = match taken {
+            Ok(id) => id,
+            Err((Refused::Disconnected, _)) => return Err(self.failed(&self.no_connection(), false)),
+            Err((Refused::Full, _)) => {
+                return Err(self.failed("too much waits for Redis already: the backlog is full", false));
+            }
+        };
+        self.wake.notify_one();
+        let mut ticket = Ticket { shared: self, id, ended: false };
+        let mut answer = timeout_at(write_by, &mut answered).await;
+        if answer.is_err() {
+            if ticket.withdraw() {
+                return Err(self.failed(&self.not_written(), false));
+            }
+            answer = timeout_at(answer_by, &mut answered).await;
+        }
+        ticket.ended = true;
+        match answer {
+            Ok(Ok(Ok(replies))) => Ok(replies),
+            Ok(Ok(Err(Unanswered::TooLate))) => Err(self.failed(&self.not_written(), false)),
+            Ok(Ok(Err(Unanswered::Disconnected))) => Err(self.failed(&self.no_connection(), false)),
+            Ok(Ok(Err(Unanswered::Lost(why)))) => Err(self.failed(&why, true)),
+            Ok(Err(_)) => Err(self.failed("the link to Redis was closed", true)),
+            Err(_) => {
+                let message = format!("Redis did not answer within {} s", COMMAND.as_secs());
+                Err(self.failed(&message, true))
+            }
+        }
+    }
+
+    fn no_connection(&self) -> String {
+        let reason = self.health.lock().reason.clone();
+        format!("no connection to Redis: {}", reason.as_deref().unwrap_or("it is being made"))
+    }
+
+    fn not_written(&self) -> String {
+        if self.backlog.lock().is_connected() {
+            return "Redis takes no more: a command could not be written in time".into();
+        }
+        self.no_connection()
+    }
+
+    /// An error that tells how the link is.
+    fn failed(&self, message: &str, sent: bool) -> StoreError {
+        let counter = if sent { &self.counters.maybe_sent } else { &self.counters.not_sent };
+        counter.fetch_add(1, Relaxed);
+        StoreError::Unavailable { message: format!("{message} ({})", self.report()), sent }
+    }
+
+    /// Asks something that no caller waits for.
+    fn ask_itself(&self, commands: &[Cmd], answer: Answer) {
+        let packed = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        let now = Instant::now();
+        self.backlog.lock().append(packed, commands.len(), now, now + COMMAND, answer);
+        self.wake.notify_one();
+    }
+
+    /// A connection begins.
+    fn connected(&self, login: dial::Login) {
+        {
+            let mut health = self.health.lock();
+            (health.since, health.login) = (Some(Instant::now()), Some(login));
+        }
+        self.counters.connections.fetch_add(1, Relaxed);
+        self.backlog.lock().connect();
+        self.wake.notify_one();
+    }
+
+    /// A connection ended: what was in flight may have happened.
+    fn disconnected(&self, why: &str) {
+        let why: Arc<str> = why.into();
+        {
+            let mut health = self.health.lock();
+            (health.since, health.reason) = (None, Some(Arc::clone(&why)));
+        }
+        let (lost, unsent) = self.backlog.lock().disconnect();
+        lost.into_iter().for_each(|answer| answer.fail(Unanswered::Lost(Arc::clone(&why))));
+        unsent.into_iter().for_each(|answer| answer.fail(Unanswered::Disconnected));
+    }
+
+    fn report(&self) -> LinkReport {
+        let (load, connected) = {
+            let backlog = self.backlog.lock();
+            (backlog.load(), backlog.is_connected())
+        };
+        let health = self.health.lock();
+        let c = &self.counters;
+        LinkReport {
+            connected,
+            reason: health.reason.as_deref().map(str::to_owned),
+            queued: load.queued as u64,
+            queued_bytes: load.queued_bytes as u64,
+            in_flight: load.in_flight as u64,
+            oldest_seconds: load.oldest.map(|since| since.elapsed().as_secs_f64()),
+            bytes_in: c.bytes_in.load(Relaxed),
+            bytes_out: c.bytes_out.load(Relaxed),
+            commands: c.commands.load(Relaxed),
+            connections: c.connections.load(Relaxed),
+            connected_seconds: health.since.map(|since| since.elapsed().as_secs_f64()),
+            not_sent: c.not_sent.load(Relaxed),
+            maybe_sent: c.maybe_sent.load(Relaxed),
+            replaced: c.replaced.load(Relaxed),
+            persistence: health.persistence.as_ref().map(|(asked, said)| Persistence {
+                asked_seconds_ago: asked.elapsed().as_secs_f64(),
+                ..said.clone()
+            }),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What keeps the link alive: a connection after the other, hints, passwords.
+//!
+//! ```text
+//! serve a connection ─► it ended ─► dial ─► may we work on it? ─► scripts ─► same store? ─► serve …
+//!                                    ▲ a pause, longer each time ──────┘ no
+//! ```
+//!
+//! Invariants
+//! - Scripts are loaded and the store is recognised before anything that waits is written.
+//! - If another Redis process answers than before, what was answered to us may be gone from it: [`Hint::Replaced`].
+//!
+//! What a Redis must be like stands in `open.rs`.
+
+use super::dial::{Dialer, Talk};
+use super::report::{Persistence, field};
+use super::wire::Value;
+use super::{Answer, Durability, Shared, connection};
+use crate::model::ids::Partition;
+use crate::store::redis::scripts::{Call, Script};
+use crate::store::redis::{keys, open, reply};
+use crate::store::{Hint, LAYOUT, Layout, Result, StoreError, unknown_layout};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Pauses between attempts to connect: the first and the longest, before jitter.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// How long the connection for hints may be quiet before it is asked whether it lives.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long it may take to say so.
+const ALIVE: Duration = Duration::from_secs(3);
+/// How often the file of the password is looked at.
+const ROTATION: Duration = Duration::from_secs(3);
+/// When a password that was refused is told again.
+const TOLD_AGAIN: Duration = Duration::from_secs(30);
+
+/// A connection on which everything is ready, and what was found on it.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Prepared {
+    pub(in crate::store::redis) talk: Talk,
+    pub(in crate::store::redis) layout: Layout,
+    /// Whether this made an empty Redis a store.
+    pub(in crate::store::redis) initialised: bool,
+    pub(in crate::store::redis) run_id: String,
+    pub(in crate::store::redis) persistence: Persistence,
+}
+
+/// Connects, looks whether it is a Redis we may work on, loads every script, then initialises the store as `candidate`
+/// or, if that was done, reads as what.
+///
+/// # Errors
+/// What stands in the way; nothing was written.
+pub(in crate::store::redis) async fn prepare(
+    dialer: &Dialer,
+    durability: Durability,
+    candidate: Layout,
+) -> Result<Prepared> {
+    let mut talk = dialer.connect().await?;
+    let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
+    open::check(&info)?;
+    if durability == Durability::Replicated {
+        open::check_replicas(&mut talk, &info).await?;
+    }
+    let mut packed = Vec::new();
+    for script in Script::ALL {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(script.source());
+        load.write_packed_command(&mut packed);
+    }
+    talk.say(&packed).await?;
+    for _ in Script::ALL {
+        let heard = timeout(ALIVE, talk.hear()).await;
+        let heard = heard.unwrap_or_else(|_| {
+            Err(StoreError::Unavailable { message: "Redis did not load the scripts".into(), sent: false })
+        });
+        reply::checked(heard?, false)?;
+    }
+    let mut call = Call::new(Script::Open, 1);
+    call.arg(keys::META).arg(candidate.version).arg(candidate.partitions).arg(candidate.epoch);
+    let meta = reply::array(talk.ask(&call.cmd).await?, "its meta record")?;
+    let [version, partitions, epoch, made] =
+        <[Value; 4]>::try_from(meta).map_err(|_| reply::unexpected("its meta record"))?;
+    let version = reply::parsed(version, "its layout version")?;
+    if version != LAYOUT {
+        return Err(unknown_layout(version));
+    }
+    let layout = Layout {
+        version,
+        partitions: reply::parsed(partitions, "its number of partitions")?,
+        epoch: reply::parsed(epoch, "its epoch")?,
+    };
+    Ok(Prepared {
+        talk,
+        layout,
+        initialised: reply::number(&made, "its meta record")? == 1,
+        run_id: field(&info, "run_id").to_owned(),
+        persistence: Persistence::read(&info),
+    })
+}
+
+/// Serves one connection after the other.
+pub(super) async fn supervise(shared: Arc<Shared>, mut talk: Talk) {
+    loop {
+        let connection::Ended(why) = connection::run(&shared, talk).await;
+        tracing::warn!(why, "the connection to Redis is gone");
+        shared.idle.lock().clear();
+        let mut pause = BACKOFF.0;
+        let prepared = loop {
+            match again(&shared).await {
+                Ok(prepared) => break prepared,
+                Err(e) => {
+                    let why = e.to_string();
+                    tracing::debug!(why, "Redis cannot be reached");
+                    shared.health.lock().reason = Some(why.into());
+                    sleep(jittered(pause)).await;
+                    pause = (pause * 2).min(BACKOFF.1);
+                }
+            }
+        };
+        let replaced = {
+            let mut health = shared.health.lock();
+            health.persistence = Some((Instant::now(), prepared.persistence));
+            std::mem::replace(&mut health.run_id, prepared.run_id.clone()) != prepared.run_id
+        };
+        if replaced {
+            shared.counters.replaced.fetch_add(1, Relaxed);
+            tracing::warn!("connected again, to another Redis than before or to one that was started anew");
+        } else {
+            tracing::info!("connected to Redis again");
+        }
+        shared.generation.send_modify(|n| *n += 1);
+        // No receiver is no fault.
+        let _ = shared.hints.send(if replaced { Hint::Replaced } else { Hint::Reconnected });
+        talk = prepared.talk;
+    }
+}
+
+/// Makes a connection to the store we know.
+async fn again(shared: &Shared) -> Result<Prepared> {
+    let prepared = prepare(&shared.dialer, shared.options.durability, shared.layout).await?;
+    if prepared.initialised {
+        // As it was before: cursors of its streams find them shortened.
+        tracing::warn!("Redis came back empty: its runs are lost; initialised the store again");
+    }
+    if prepared.layout == shared.layout {
+        return Ok(prepared);
+    }
+    Err(StoreError::Unreadable("another store answers at the address of Redis".into()))
+}
+
+/// Between half of `pause` and all of it.
+fn jittered(pause: Duration) -> Duration {
+    let mut random = [0; 1];
+    // Without randomness all servers come back together, which Redis survives.
+    let _ = getrandom::fill(&mut random);
+    pause / 2 + (pause / 2) * u32::from(random[0]) / 255
+}
+
+/// Tells a password that was changed in its file to the connection that is there.
+pub(super) async fn rotate(shared: Arc<Shared>) {
+    let mut told = None;
+    loop {
+        sleep(ROTATION).await;
+        let login = match shared.dialer.login().await {
+            Ok(login) => login,
+            Err(e) => {
+                tracing::warn!(why = %e, "the password of Redis cannot be read; the connection stays as it was");
+                continue;
+            }
+        };
+        let current = shared.health.lock().login.clone();
+        if current.as_ref() == Some(&login) {
+            told = None;
+            continue;
+        }
+        // One that was refused is told again later: the file may have been changed before Redis was.
+        let known = told.as_ref().is_some_and(|(last, at): &(_, Instant)| *last == login && at.elapsed() < TOLD_AGAIN);
+        if shared.backlog.lock().is_connected()
+            && !known
+            && let Some(command) = login.command()
+        {
+            shared.ask_itself(&[command], Answer::Login(login.clone()));
+            told = Some((login, Instant::now()));
+        }
+    }
+}
+
+/// Listens for hints, again and again.
+pub(super) async fn listen(shared: Arc<Shared>) {
+    let channel = keys::hints(shared.layout.epoch);
+    let mut generation = shared.generation.subscribe();
+    let mut pause = BACKOFF.0;
+    let mut first = true;
+    loop {
+        generation.mark_unchanged();
+        if let Ok(talk) = subscribed(&shared, &channel).await {
+            pause = BACKOFF.0;
+            if !std::mem::take(&mut first) {
+                let _ = shared.hints.send(Hint::Reconnected);
+            }
+            tokio::select! {
+                () = hear(&shared, talk) => {}
+                // The primary may be another one now.
+                _ = generation.changed() => continue,
+            }
+        }
+        sleep(jittered(pause)).await;
+        pause = (pause * 2).min(BACKOFF.1);
+    }
+}
+
+async fn subscribed(shared: &Shared, channel: &str) -> Result<Talk> {
+    let mut talk = shared.dialer.connect().await?;
+    let mut subscribe = redis::cmd("SUBSCRIBE");
+    subscribe.arg(channel);
+    talk.ask(&subscribe).await?;
+    Ok(talk)
+}
+
+/// Hears hints until the connection is gone.
+async fn hear(shared: &Shared, mut talk: Talk) {
+    let ping = redis::cmd("PING").get_packed_command();
+    loop {
+        let heard = match timeout(QUIET, talk.hear()).await {
+            Ok(heard) => heard,
+            // Quiet: is anybody there?
+            Err(_) => match timeout(ALIVE, async {
+                talk.say(&ping).await?;
+                talk.hear().await
+            })
+            .await
+            {
+                Ok(heard) => heard,
+                Err(_) => return,
+            },
+        };
+        match heard {
+            Ok(Value::Array(parts)) => {
+                if let Some(Value::BulkString(message)) = parts.get(2)
+                    && let Some(hint) = read_hint(message)
+                {
+                    // No receiver is no fault.
+                    let _ = shared.hints.send(hint);
+                }
+            }
+            Ok(Value::Error(_)) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+fn read_hint(message: &[u8]) -> Option<Hint> {
+    let (partition, queue) = std::str::from_utf8(message).ok()?.split_once(' ')?;
+    Some(Hint::Queue(Partition(partition.parse().ok()?), queue.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_jittered_within_its_bounds() {
+        for _ in 0..100 {
+            let pause = jittered(BACKOFF.1);
+            assert!(pause >= BACKOFF.1 / 2 && pause <= BACKOFF.1, "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn hints_that_make_no_sense_are_passed_over() {
+        let hint = read_hint(b"3 charge");
+        assert_eq!(hint, Some(Hint::Queue(Partition(3), "charge".parse().unwrap())));
+        for bad in [&b""[..], b"3", b"x charge", b"3 ", b"99999 q", b"\xff q"] {
+            assert_eq!(read_hint(bad), None, "{bad:?}");
+        }
+    }
+}

@@ -19,6 +19,8 @@ pub const DEFAULTS: &str = include_str!("config.default.toml");
 
 /// The most partitions that the stores take.
 const MAX_PARTITIONS: u16 = 1_024;
+/// What the address of a Redis may begin with, up to a `+`; the store reads the rest.
+const FAMILIES: [&str; 5] = ["redis", "rediss", "valkey", "valkeys", "unix"];
 /// The most threads that may be asked for.
 const MAX_THREADS: u16 = 1_024;
 
@@ -30,6 +32,19 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_STORE", "store", "url"),
     ("DOWNBEAT_DATA", "store", "data"),
     ("DOWNBEAT_PARTITIONS", "store", "partitions"),
+    ("DOWNBEAT_DURABILITY", "store", "durability"),
+    ("DOWNBEAT_REDIS_USERNAME", "redis", "username"),
+    ("DOWNBEAT_REDIS_PASSWORD_FILE", "redis", "password_file"),
+    ("DOWNBEAT_REDIS_CA_FILE", "redis", "ca_file"),
+    ("DOWNBEAT_REDIS_CERT_FILE", "redis", "cert_file"),
+    ("DOWNBEAT_REDIS_KEY_FILE", "redis", "key_file"),
+    ("DOWNBEAT_REDIS_SERVER_NAME", "redis", "server_name"),
+    ("DOWNBEAT_REDIS_SENTINEL_USERNAME", "redis", "sentinel_username"),
+    ("DOWNBEAT_REDIS_SENTINEL_PASSWORD_FILE", "redis", "sentinel_password_file"),
+    ("DOWNBEAT_REDIS_BACKLOG", "redis", "backlog"),
+    ("DOWNBEAT_REDIS_BACKLOG_COMMANDS", "redis", "backlog_commands"),
+    ("DOWNBEAT_REDIS_BACKLOG_MB", "redis", "backlog_mb"),
+    ("DOWNBEAT_REDIS_WAIT", "redis", "wait"),
     ("DOWNBEAT_LEASE", "workers", "lease"),
     ("DOWNBEAT_ACK", "workers", "ack"),
     ("DOWNBEAT_PING", "workers", "ping"),
@@ -51,6 +66,10 @@ pub struct Config {
     pub store: Store,
     /// How many partitions the store has, or is given when it is initialised; none: as it is, or its default.
     pub partitions: Option<u16>,
+    /// What an acknowledged commit has reached.
+    pub durability: Durability,
+    /// How the link to Redis behaves.
+    pub redis: Redis,
     /// How workers are watched.
     pub workers: Workers,
     /// What is logged.
@@ -81,6 +100,44 @@ pub enum Store {
         /// `redis://…`
         url: String,
     },
+}
+
+/// What an acknowledged commit has reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// The store that took it.
+    Local,
+    /// A replica of it too.
+    Replicated,
+}
+
+/// `[redis]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redis {
+    /// The ACL user; none: that of the address.
+    pub username: Option<String>,
+    /// Where its password is.
+    pub password_file: Option<PathBuf>,
+    /// Authorities that certificates of Redis are checked against; none: those of the system.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate.
+    pub cert_file: Option<PathBuf>,
+    /// Its key.
+    pub key_file: Option<PathBuf>,
+    /// The name that the certificate of Redis is for; none: the host of the address.
+    pub server_name: Option<String>,
+    /// The ACL user of the Sentinels.
+    pub sentinel_username: Option<String>,
+    /// Where its password is.
+    pub sentinel_password_file: Option<PathBuf>,
+    /// Whether commands wait for a connection while there is none, or fail at once.
+    pub waits: bool,
+    /// Commands that may wait or be under way.
+    pub backlog_commands: u32,
+    /// MiB of commands that may wait.
+    pub backlog_mb: u16,
+    /// How long a command waits for a connection.
+    pub wait: Duration,
 }
 
 /// `[workers]`
@@ -124,6 +181,8 @@ struct File {
     #[serde(default)]
     store: StoreKeys,
     #[serde(default)]
+    redis: RedisKeys,
+    #[serde(default)]
     workers: WorkersKeys,
     #[serde(default)]
     log: LogKeys,
@@ -142,7 +201,10 @@ macro_rules! section {
     };
 }
 section!(ServerKeys: listen, drain, threads);
-section!(StoreKeys: url, data, partitions);
+section!(StoreKeys: url, data, partitions, durability);
+section!(RedisKeys:
+    username, password_file, ca_file, cert_file, key_file, server_name, sentinel_username, sentinel_password_file,
+    backlog, backlog_commands, backlog_mb, wait);
 section!(WorkersKeys: lease, ack, ping);
 section!(LogKeys: filter, format);
 
@@ -150,6 +212,7 @@ fn parse_file(text: &str, name: &str, into: &mut Overrides) -> Result<(), Config
     let file: File = toml::from_str(text).map_err(|e| ConfigError(format!("{name}: {e}")))?;
     file.server.entries("server", into);
     file.store.entries("store", into);
+    file.redis.entries("redis", into);
     file.workers.entries("workers", into);
     file.log.entries("log", into);
     Ok(())
@@ -278,6 +341,45 @@ impl Checked<'_> {
         number
     }
 
+    /// Which of the words it is.
+    fn one_of(&mut self, section: &'static str, key: &'static str, words: [&str; 2]) -> usize {
+        let text = self.text(section, key);
+        words.iter().position(|word| *word == text).unwrap_or_else(|| {
+            let [one, other] = words;
+            self.fault(section, key, format!("{text:?} is neither {one:?} nor {other:?}"));
+            0
+        })
+    }
+
+    fn redis(&mut self) -> Redis {
+        let text = |key| Some(self.text("redis", key)).filter(|t| !t.is_empty());
+        let file = |key| text(key).map(PathBuf::from);
+        let redis = Redis {
+            username: text("username"),
+            password_file: file("password_file"),
+            ca_file: file("ca_file"),
+            cert_file: file("cert_file"),
+            key_file: file("key_file"),
+            server_name: text("server_name"),
+            sentinel_username: text("sentinel_username"),
+            sentinel_password_file: file("sentinel_password_file"),
+            waits: true,
+            backlog_commands: 0,
+            backlog_mb: 0,
+            wait: Duration::ZERO,
+        };
+        if redis.cert_file.is_some() != redis.key_file.is_some() {
+            self.fault("redis", "cert_file", "is set together with redis.key_file or not at all".into());
+        }
+        Redis {
+            waits: self.one_of("redis", "backlog", ["queue", "fail_fast"]) == 0,
+            backlog_commands: self.number("redis", "backlog_commands", u16::MAX).map_or(1, u32::from),
+            backlog_mb: self.number("redis", "backlog_mb", 4_096).unwrap_or(1),
+            wait: self.duration("redis", "wait", Duration::from_secs(4)),
+            ..redis
+        }
+    }
+
     fn config(mut self) -> Result<Config, ConfigError> {
         let listen = self.text("server", "listen");
         let listen = listen.parse().unwrap_or_else(|_| {
@@ -294,16 +396,28 @@ impl Checked<'_> {
         if url == "embedded" && data.as_os_str().is_empty() {
             self.fault("store", "data", "the embedded store needs a directory".into());
         }
-        let store = if url == "embedded" {
+        let url_is_embedded = url == "embedded";
+        let store = if url_is_embedded {
             Store::Embedded { data }
         } else {
-            if !url.starts_with("redis://") {
+            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+            if !FAMILIES.contains(&scheme.split('+').next().unwrap_or_default()) {
                 let message = format!("{:?} is neither \"embedded\" nor redis://host:port", redacted(&url));
                 self.fault("store", "url", message);
             }
             Store::Redis { url }
         };
         let partitions = self.number("store", "partitions", MAX_PARTITIONS);
+        let durability = self.one_of("store", "durability", ["local", "replicated"]);
+        let durability = if durability == 1 { Durability::Replicated } else { Durability::Local };
+        if durability == Durability::Replicated && url_is_embedded {
+            self.fault(
+                "store",
+                "durability",
+                "the embedded store has no replicas: \"local\" is all it can be".into(),
+            );
+        }
+        let redis = self.redis();
         let threads = self.number("server", "threads", MAX_THREADS);
         let workers = Workers {
             lease: self.duration("workers", "lease", Duration::from_hours(1)),
@@ -341,6 +455,8 @@ impl Checked<'_> {
             server: Server { listen, drain, threads },
             store,
             partitions,
+            durability,
+            redis,
             workers,
             log: Log { filter, format },
         })
@@ -399,6 +515,10 @@ mod tests {
         assert_eq!(config.server.listen.to_string(), "127.0.0.1:7070");
         assert_eq!(config.server.drain, Duration::from_secs(10));
         assert_eq!(config.store, Store::Embedded { data: "data".into() });
+        assert_eq!(config.durability, Durability::Local);
+        assert_eq!((config.redis.backlog_commands, config.redis.backlog_mb), (10_000, 64));
+        assert_eq!((config.redis.waits, config.redis.wait), (true, Duration::from_secs(1)));
+        assert_eq!((&config.redis.username, &config.redis.ca_file), (&None, &None));
         assert_eq!(config.workers.lease, Duration::from_secs(10));
         assert_eq!(config.log, Log { filter: "info".into(), format: LogFormat::Text });
     }

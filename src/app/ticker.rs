@@ -238,7 +238,9 @@ pub(crate) async fn run_hints(inner: Arc<Inner>) {
                 Ok(Hint::Reconnected) => inner.alarm.now(),
                 // A fail-over may lose the last moment of every partition without any clock going back visibly.
                 Ok(Hint::Replaced) => {
-                    tracing::warn!("another primary may lack what was last taken; workers are asked to resume");
+                    tracing::warn!(
+                        "another primary may lack what was last taken; workers are asked to resume"
+                    );
                     begin_anew(&inner);
                     inner.alarm.now();
                 }

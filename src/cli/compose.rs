@@ -32,7 +32,7 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         .await
         .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
     let address = listener.local_addr()?;
-    let store = open(&config.store, config.partitions).await?;
+    let store = open(config).await?;
     let options = app::Options {
         lease: span(config.workers.lease),
         ack_within: span(config.workers.ack),
@@ -58,11 +58,11 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
     Ok(Server { address, life: life.clone(), drain, serving })
 }
 
-async fn open(settings: &config::Store, partitions: Option<u16>) -> Result<Arc<dyn Store>, Failure> {
-    match settings {
+async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
+    let partitions = config.partitions;
+    match &config.store {
         config::Store::Redis { url } => {
-            let store =
-                RedisStore::open(url, redis::Options { partitions, ..redis::Options::default() }).await;
+            let store = RedisStore::open(url, redis_options(config)).await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
         }
         config::Store::Embedded { data } => {
@@ -71,6 +71,48 @@ async fn open(settings: &config::Store, partitions: Option<u16>) -> Result<Arc<d
                     .await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
         }
+    }
+}
+
+/// What the settings say about Redis.
+pub(super) fn redis_options(config: &Config) -> redis::Options {
+    let config::Redis {
+        username,
+        password_file,
+        ca_file,
+        cert_file,
+        key_file,
+        server_name,
+        sentinel_username,
+        sentinel_password_file,
+        waits,
+        backlog_commands,
+        backlog_mb,
+        wait,
+    } = config.redis.clone();
+    redis::Options {
+        partitions: config.partitions,
+        access: redis::Access {
+            ca_file,
+            cert_file,
+            key_file,
+            server_name,
+            username,
+            password_file,
+            sentinel_username,
+            sentinel_password_file,
+        },
+        limits: redis::Limits {
+            items: backlog_commands as usize,
+            bytes: usize::from(backlog_mb) << 20,
+            policy: if waits { redis::Policy::Queue } else { redis::Policy::FailFast },
+        },
+        wait,
+        durability: match config.durability {
+            config::Durability::Local => redis::Durability::Local,
+            config::Durability::Replicated => redis::Durability::Replicated,
+        },
+        ..redis::Options::default()
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where the state is: "embedded", or redis://host:port
+    /// Where the state is: "embedded", or redis://host:port (also rediss://, unix://, redis+sentinel://)
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Directory of the embedded store
@@ -16,6 +16,27 @@ pub(super) struct Args {
     /// How many partitions a new store is given, for good; an existing one must have as many [default: 8, or as it is]
     #[arg(long, value_name = "N")]
     partitions: Option<String>,
+    /// What an acknowledged step has reached: "local" or "replicated" [default: local]
+    #[arg(long, value_name = "HOW")]
+    durability: Option<String>,
+    /// The ACL user of Redis, if it does not stand in the address
+    #[arg(long, value_name = "NAME")]
+    redis_username: Option<String>,
+    /// File with the password of Redis; read again when it changes
+    #[arg(long, value_name = "FILE")]
+    redis_password_file: Option<String>,
+    /// Authorities that the certificate of Redis is checked against (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    redis_ca_file: Option<String>,
+    /// Our certificate for Redis (PEM)
+    #[arg(long, value_name = "FILE")]
+    redis_cert_file: Option<String>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE")]
+    redis_key_file: Option<String>,
+    /// While there is no connection to Redis, commands wait ("queue") or fail ("fail_fast") [default: queue]
+    #[arg(long, value_name = "POLICY")]
+    redis_backlog: Option<String>,
     /// Address to listen on
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
@@ -45,6 +66,13 @@ impl Args {
             (("store", "url"), &self.store),
             (("store", "data"), &self.data),
             (("store", "partitions"), &self.partitions),
+            (("store", "durability"), &self.durability),
+            (("redis", "username"), &self.redis_username),
+            (("redis", "password_file"), &self.redis_password_file),
+            (("redis", "ca_file"), &self.redis_ca_file),
+            (("redis", "cert_file"), &self.redis_cert_file),
+            (("redis", "key_file"), &self.redis_key_file),
+            (("redis", "backlog"), &self.redis_backlog),
             (("server", "listen"), &self.listen),
             (("server", "threads"), &self.threads),
         ];

@@ -54,6 +54,14 @@ pub(super) fn number(value: &Value, what: &str) -> Result<i64> {
     .ok_or_else(|| unexpected(what))
 }
 
+/// What an error says, without its kind.
+pub(super) fn said(error: StoreError) -> String {
+    match error {
+        StoreError::Unavailable { message, .. } => message,
+        other => other.to_string(),
+    }
+}
+
 /// A reply that is no error.
 pub(super) fn checked(value: Value, sent: bool) -> Result<Value> {
     match value {

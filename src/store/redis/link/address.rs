@@ -103,7 +103,9 @@ impl Address {
             return if tls { Err("a socket in the file system has no TLS".into()) } else { socket(rest) };
         }
         if rest.contains(['?', '#']) {
-            return Err("it takes no options after ? or #; encode these signs in a password as %3F and %23".into());
+            return Err(
+                "it takes no options after ? or #; encode these signs in a password as %3F and %23".into()
+            );
         }
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));

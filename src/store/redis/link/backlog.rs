@@ -297,7 +297,9 @@ mod tests {
     fn what_is_written_in_part_is_lost_and_what_was_not_begun_comes_back_first() {
         let mut b = Backlog::new(limits(10, 1_000, Policy::Queue));
         b.connect();
-        (0..4).for_each(|n| drop(push(&mut b, n, 10).unwrap()));
+        for n in 0..4 {
+            push(&mut b, n, 10).unwrap();
+        }
         let (batch, _) = take(&mut b, 100);
         assert_eq!(batch.len(), 4);
         push(&mut b, 4, 10).unwrap();
@@ -334,7 +336,9 @@ mod tests {
         let mut b = Backlog::new(limits(9, 100, Policy::FailFast));
         assert_eq!(push(&mut b, 0, 1), Err(Refused::Disconnected));
         b.connect();
-        (1..4).for_each(|n| drop(push(&mut b, n, 1).unwrap()));
+        for n in 1..4 {
+            push(&mut b, n, 1).unwrap();
+        }
         take(&mut b, 1);
         assert_eq!(b.disconnect(), (vec![1], vec![2, 3]));
         assert_eq!(b.load().queued_bytes, 0);

@@ -323,9 +323,11 @@ impl Shared {
 /// Whether an error says that this connection is of no use any more, because another Redis is the primary, or because
 /// we are not who we were.
 fn must_leave(text: &str) -> Option<&'static str> {
-    let is = |code: &str| text.strip_prefix(code).is_some_and(|rest| rest.starts_with(' ')) ||
+    let is = |code: &str| {
+        text.strip_prefix(code).is_some_and(|rest| rest.starts_with(' ')) ||
         // Redis 6.2 wraps the error of a command in a script.
-        text.contains(&format!("-{code} "));
+        text.contains(&format!("-{code} "))
+    };
     if is("READONLY") || is("MASTERDOWN") {
         return Some("Redis has become a replica");
     }

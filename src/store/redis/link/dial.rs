@@ -90,11 +90,6 @@ impl Dialer {
         Self { address: self.address.at(node), access: self.access.clone() }
     }
 
-    /// What stands at the address.
-    pub(in crate::store::redis) fn place(&self) -> &Place {
-        &self.address.place
-    }
-
     /// Where the password is, if it may change.
     pub(super) fn password_file(&self) -> Option<&PathBuf> {
         self.access.password_file.as_ref()
@@ -186,7 +181,7 @@ impl Dialer {
             };
             match tried {
                 Ok(talk) => return Ok(talk),
-                Err(e) => why = format!("{} of {}: {e}", n + 1, sentinels.len()),
+                Err(e) => why = format!("{} of {}: {}", n + 1, sentinels.len(), reply::said(e)),
             }
         }
         Err(unavailable(format!("no Sentinel led to the primary; number {why}")))
@@ -199,13 +194,13 @@ fn node_of(value: Value) -> Result<Endpoint> {
     if value == Value::Nil {
         return Err(unavailable("it knows no master of that name"));
     }
-    let [host, port] = <[Value; 2]>::try_from(reply::array(value, WHAT)?).map_err(|_| reply::unexpected(WHAT))?;
+    let [host, port] =
+        <[Value; 2]>::try_from(reply::array(value, WHAT)?).map_err(|_| reply::unexpected(WHAT))?;
     Ok(Endpoint::Tcp(reply::text(host, WHAT)?, reply::parsed(port, WHAT)?))
 }
 
 async fn password(file: &PathBuf, setting: &str) -> Result<Secret> {
-    let unread =
-        |e: io::Error| unavailable(format!("{setting}: {}: cannot be read: {e}", file.display()));
+    let unread = |e: io::Error| unavailable(format!("{setting}: {}: cannot be read: {e}", file.display()));
     let mut text = String::new();
     let opened = tokio::fs::File::open(file).await.map_err(unread)?;
     opened.take(PASSWORD_MAX).read_to_string(&mut text).await.map_err(unread)?;
@@ -320,27 +315,32 @@ impl Talk {
             commands.push(redis::cmd("ROLE"));
         }
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
-        let greeted = |e: StoreError| match e {
-            StoreError::Unavailable { message, .. } if message == "Redis closed the connection" => unavailable(
-                "Redis closed the connection before it answered: does it want TLS (rediss://), or has it too many clients?",
-            ),
-            StoreError::Unavailable { message, .. } => unavailable(message),
-            other => other,
+        let tls = matches!(self.stream, Stream::Tls(_));
+        let greeted = |e: StoreError| {
+            let message = reply::said(e);
+            if tls || message.contains("TLS") {
+                return unavailable(message);
+            }
+            unavailable(format!(
+                "{message}, before it answered anything: does it want TLS (rediss://), or does it have too many clients?"
+            ))
         };
         self.say(&packed).await.map_err(greeted)?;
         if authenticates {
             let answer = self.hear().await.map_err(greeted)?;
-            reply::checked(answer, false).map_err(|e| refused("Redis refused user or password", &e))?;
+            reply::checked(answer, false).map_err(|e| refused("Redis refused user or password", e))?;
         }
         // A user that may not name its connections is none the worse for it.
         let named = self.hear().await.map_err(greeted)?;
         match reply::checked(named, false) {
-            Err(e) if !e.to_string().contains("NOPERM") => return Err(e),
+            Err(e) if !e.to_string().contains("NOPERM") => {
+                return Err(refused("Redis lets nobody in without a password", e));
+            }
             _ => {}
         }
         if db != 0 {
             let selected = self.hear().await.map_err(greeted)?;
-            reply::checked(selected, false).map_err(|e| refused("Redis refused the database", &e))?;
+            reply::checked(selected, false).map_err(|e| refused("Redis refused the database", e))?;
         }
         if must_be_primary {
             let role = reply::checked(self.hear().await.map_err(greeted)?, false)?;
@@ -353,17 +353,13 @@ impl Talk {
     }
 }
 
-fn refused(what: &str, error: &StoreError) -> StoreError {
-    let said = match error {
-        StoreError::Unavailable { message, .. } => message.clone(),
-        other => other.to_string(),
-    };
-    unavailable(format!("{what}: {said}"))
+fn refused(what: &str, error: StoreError) -> StoreError {
+    unavailable(format!("{what}: {}", reply::said(error)))
 }
 
 /// What broke a connection.
 pub(super) fn lost(error: &io::Error) -> String {
-    format!("the connection to Redis broke: {error}")
+    tls::refusal(error).unwrap_or_else(|| format!("the connection to Redis broke: {error}"))
 }
 
 /// What bytes go over.

@@ -47,8 +47,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub use backlog::{Limits, Policy};
 pub use dial::Access;
 pub(super) use dial::{Dialer, Talk};
-pub use report::{LinkReport, Persistence};
 pub(super) use report::field;
+pub use report::{LinkReport, Persistence};
 pub(super) use supervise::{Prepared, prepare};
 pub(super) use wire::Value;
 
@@ -237,7 +237,9 @@ impl Link {
         let mut loaded = false;
         loop {
             let mut packed = call.cmd.get_packed_command();
-            behind.iter().for_each(|cmd| cmd.write_packed_command(&mut packed));
+            for cmd in behind {
+                cmd.write_packed_command(&mut packed);
+            }
             let (last, earlier) = self.shared.send(packed, 1 + behind.len()).await?;
             let (value, last) = match earlier.into_iter().next() {
                 Some(first) => (first, Some(last)),
@@ -402,8 +404,12 @@ impl Shared {
             (health.since, health.reason) = (None, Some(Arc::clone(&why)));
         }
         let (lost, unsent) = self.backlog.lock().disconnect();
-        lost.into_iter().for_each(|answer| answer.fail(Unanswered::Lost(Arc::clone(&why))));
-        unsent.into_iter().for_each(|answer| answer.fail(Unanswered::Disconnected));
+        for answer in lost {
+            answer.fail(Unanswered::Lost(Arc::clone(&why)));
+        }
+        for answer in unsent {
+            answer.fail(Unanswered::Disconnected);
+        }
     }
 
     fn report(&self) -> LinkReport {

@@ -70,9 +70,7 @@ impl Persistence {
 
 /// A line of `INFO`; empty if it is not there.
 pub(in crate::store::redis) fn field<'a>(info: &'a str, name: &str) -> &'a str {
-    info.lines()
-        .find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
-        .unwrap_or_default()
+    info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':')).unwrap_or_default()
 }
 
 fn seconds(s: f64) -> String {
@@ -106,7 +104,8 @@ impl fmt::Display for LinkReport {
             seconds(said.asked_seconds_ago),
             said.latest_fork_seconds * 1e3
         )?;
-        for (is, what) in [(said.loading, "loading"), (said.saving, "saving"), (said.rewriting, "rewriting")] {
+        for (is, what) in [(said.loading, "loading"), (said.saving, "saving"), (said.rewriting, "rewriting")]
+        {
             if is {
                 write!(f, ", {what}")?;
             }

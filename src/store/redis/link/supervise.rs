@@ -110,7 +110,7 @@ pub(super) async fn supervise(shared: Arc<Shared>, mut talk: Talk) {
             match again(&shared).await {
                 Ok(prepared) => break prepared,
                 Err(e) => {
-                    let why = e.to_string();
+                    let why = reply::said(e);
                     tracing::debug!(why, "Redis cannot be reached");
                     shared.health.lock().reason = Some(why.into());
                     sleep(jittered(pause)).await;
@@ -175,7 +175,9 @@ pub(super) async fn rotate(shared: Arc<Shared>) {
             continue;
         }
         // One that was refused is told again later: the file may have been changed before Redis was.
-        let known = told.as_ref().is_some_and(|(last, at): &(_, Instant)| *last == login && at.elapsed() < TOLD_AGAIN);
+        let known = told
+            .as_ref()
+            .is_some_and(|(last, at): &(_, Instant)| *last == login && at.elapsed() < TOLD_AGAIN);
         if shared.backlog.lock().is_connected()
             && !known
             && let Some(command) = login.command()

@@ -83,27 +83,32 @@ fn unread(setting: &str, file: &Path, error: &rustls::pki_types::pem::Error) -> 
     format!("{setting}: {}: cannot be read: {error}", file.display())
 }
 
+/// What the other end did not like. It may come with the first reply, when for us TLS is set up.
+pub(super) fn refusal(error: &std::io::Error) -> Option<String> {
+    match error.get_ref()?.downcast_ref::<Error>()? {
+        Error::AlertReceived(alert) => Some(format!(
+            "Redis refused TLS ({alert:?}): does it want other certificates by redis.cert_file and redis.key_file?"
+        )),
+        _ => None,
+    }
+}
+
 /// What a failed handshake means.
 fn told(error: &std::io::Error) -> String {
     let of = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     match of {
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-        )) => {
-            "the certificate of Redis is for another name: set redis.server_name to one it is for".into()
-        }
-        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+        )) => "the certificate of Redis is for another name: set redis.server_name to one it is for".into(),
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)) => {
             "the certificate of Redis is from an authority that is not trusted: set redis.ca_file".into()
         }
         Some(Error::InvalidMessage(_)) => {
             "what answers does not speak TLS: use an address without TLS (redis://), or the TLS port".into()
         }
-        Some(Error::AlertReceived(alert)) => {
-            format!("Redis refused TLS ({alert:?}): does it want redis.cert_file and redis.key_file?")
-        }
         _ if error.kind() == std::io::ErrorKind::UnexpectedEof => {
             "Redis closed the connection instead of speaking TLS: is it the TLS port?".into()
         }
-        _ => format!("TLS failed: {error}"),
+        _ => refusal(error).unwrap_or_else(|| format!("TLS failed: {error}")),
     }
 }

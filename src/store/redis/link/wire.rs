@@ -68,11 +68,11 @@ impl Parser {
     /// The bytes are no reply; nothing more can be read.
     pub(in crate::store::redis) fn next(&mut self, buffer: &mut BytesMut) -> Result<Option<Value>, Junk> {
         loop {
-            let mut value = match self.element(buffer)? {
-                None => return Ok(None),
-                Some(Element::Whole(value)) => value,
-                Some(Element::Opened(0)) => Value::Array(Vec::new()),
-                Some(Element::Opened(items)) => {
+            let Some(element) = self.element(buffer)? else { return Ok(None) };
+            let mut value = match element {
+                Element::Whole(value) => value,
+                Element::Opened(0) => Value::Array(Vec::new()),
+                Element::Opened(items) => {
                     if self.open.len() == NESTING_MAX {
                         return Err(Junk("arrays are nested too deep"));
                     }
@@ -98,9 +98,7 @@ impl Parser {
     }
 
     fn element(&mut self, buffer: &mut BytesMut) -> Result<Option<Element>, Junk> {
-        let length = if let Some(length) = self.text {
-            length
-        } else {
+        let Some(length) = self.text else {
             let Some(end) = line(buffer)? else { return Ok(None) };
             let (mark, rest) = (buffer[0], &buffer[1..end]);
             let element = match mark {
@@ -204,7 +202,9 @@ mod tests {
             Value::Error(text) => into.extend(format!("-{text}\r\n").bytes()),
             Value::Array(items) => {
                 into.extend(format!("*{}\r\n", items.len()).bytes());
-                items.iter().for_each(|item| encode(item, into));
+                for item in items {
+                    encode(item, into);
+                }
             }
         }
     }
@@ -218,9 +218,7 @@ mod tests {
             "[A-Z]{1,9} [a-z ]{0,9}".prop_map(|t| Value::Error(t.into())),
             (SLICE_MIN - 2..SLICE_MIN * 3).prop_map(|n| Value::BulkString(vec![b'x'; n].into())),
         ];
-        leaf.prop_recursive(4, 40, 6, |inner| {
-            proptest::collection::vec(inner, 0..6).prop_map(Value::Array)
-        })
+        leaf.prop_recursive(4, 40, 6, |inner| proptest::collection::vec(inner, 0..6).prop_map(Value::Array))
     }
 
     fn read(bytes: &[u8], cuts: &[usize]) -> Result<(Vec<Value>, usize), Junk> {
@@ -246,7 +244,9 @@ mod tests {
             cuts in proptest::collection::vec(1_usize..5_000, 1..12),
         ) {
             let mut bytes = Vec::new();
-            sent.iter().for_each(|value| encode(value, &mut bytes));
+            for value in &sent {
+                encode(value, &mut bytes);
+            }
             prop_assert_eq!(read(&bytes, &cuts).unwrap(), (sent, 0));
         }
 

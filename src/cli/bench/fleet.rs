@@ -117,7 +117,7 @@ impl Fleet {
             }
             store_url.clone_from(&store);
             let mut urls = Vec::new();
-            for n in 1..=args.servers {
+            for n in 1..=args.server_processes() {
                 let (child, url) = start_server(args, &store, dir.path(), &logs, n).await?;
                 members.insert(0, Member { name: "server", child });
                 urls.push(url);

@@ -9,6 +9,7 @@
 //! sse.rs      from a commit to many readers of the event stream
 //! open.rs     many runs that stay open: what they take
 //! workers.rs  many workers with nothing to do: what they cost
+//! link.rs     the link to Redis alone
 //! flow.rs     the measured workflows           audit.rs    what is counted afterwards
 //! fleet.rs    the processes, what they cost, and what Redis says
 //! ceiling.rs  the commit script alone          stats.rs    percentiles, summary.json
@@ -35,6 +36,7 @@ mod fanout;
 mod fleet;
 mod flow;
 mod idle;
+mod link;
 mod open;
 mod progress;
 mod sampler;
@@ -71,22 +73,25 @@ pub(super) struct Args {
     #[arg(value_enum)]
     scenario: Scenario,
     /// How many runs; of `sse` for each number of subscribers, of `attach` for each kind of connection, of `workers`
-    /// after the idle time [default: 10000; idle 1000, fanout 20, attach 200, sse 300, open 100000, workers 1000]
+    /// after the idle time; of `link` commands of each kind by each task [default: 10000; idle 1000, fanout 20,
+    /// attach 200, sse 300, open 100000, workers 1000, link 100000]
     #[arg(
         long, value_name = "N", default_value_t = 10_000, hide_default_value = true,
         default_value_ifs = [
             ("scenario", "idle", "1000"), ("scenario", "fanout", "20"), ("scenario", "attach", "200"),
             ("scenario", "sse", "300"), ("scenario", "open", "100000"), ("scenario", "workers", "1000"),
+            ("scenario", "link", "100000"),
         ],
         value_parser = clap::value_parser!(u32).range(1..),
     )]
     runs: u32,
-    /// Tasks per run; of `fanout` its items [default: 9; diamond 4, echo, attach, sse and workers 1]
+    /// Tasks per run; of `fanout` its items, of `link` tasks that share it [default: 9; diamond 4, echo, attach, sse and
+    /// workers 1, link 10]
     #[arg(
         long, value_name = "K", default_value_t = 9, hide_default_value = true,
         default_value_ifs = [
             ("scenario", "diamond", "4"), ("scenario", "echo", "1"), ("scenario", "attach", "1"),
-            ("scenario", "sse", "1"), ("scenario", "workers", "1"),
+            ("scenario", "sse", "1"), ("scenario", "workers", "1"), ("scenario", "link", "10"),
         ],
         value_parser = clap::value_parser!(u32).range(1..=10_000),
     )]
@@ -158,6 +163,8 @@ enum Scenario {
     Open,
     /// Many workers with nothing to do: what they cost
     Workers,
+    /// Tasks that share one link to Redis: each writes, then reads, one value after the other
+    Link,
 }
 
 impl Scenario {
@@ -172,6 +179,7 @@ impl Scenario {
             Self::Sse => "sse",
             Self::Open => "open",
             Self::Workers => "workers",
+            Self::Link => "link",
         }
     }
 
@@ -186,12 +194,12 @@ impl Scenario {
 
     /// Whether worker processes do its tasks; otherwise the benchmark has workers of its own, or none.
     fn has_workers(self) -> bool {
-        !matches!(self, Self::Attach | Self::Open | Self::Workers)
+        !matches!(self, Self::Attach | Self::Open | Self::Workers | Self::Link)
     }
 
     /// Whether its workers are told how much they may hold.
     fn takes_credit(self) -> bool {
-        !matches!(self, Self::Attach | Self::Open)
+        !matches!(self, Self::Attach | Self::Open | Self::Link)
     }
 
     /// Whether it goes as fast as it can, so that a share of a ceiling means something.
@@ -204,7 +212,7 @@ impl Scenario {
         match self {
             Self::Diamond => Some(DIAMOND),
             Self::Echo | Self::Attach | Self::Sse | Self::Workers => Some(1),
-            Self::Chain | Self::Idle | Self::Fanout | Self::Open => None,
+            Self::Chain | Self::Idle | Self::Fanout | Self::Open | Self::Link => None,
         }
     }
 }
@@ -213,6 +221,11 @@ impl Args {
     /// Worker processes to start.
     fn worker_processes(&self) -> u32 {
         if self.scenario.has_workers() { self.workers } else { 0 }
+    }
+
+    /// Servers to start.
+    fn server_processes(&self) -> u32 {
+        if self.scenario == Scenario::Link { 0 } else { self.servers }
     }
 
     /// Tasks each worker may hold.
@@ -243,8 +256,13 @@ impl Args {
         let own = !scenario.takes_credit();
         unused(own && self.workers != 1, "workers", "scenarios with worker processes, or workers")?;
         unused(own && self.concurrency.is_some(), "concurrency", "scenarios with workers")?;
-        let no_payload =
-            matches!(scenario, Scenario::Fanout | Scenario::Attach | Scenario::Sse | Scenario::Workers);
+        let no_payload = matches!(
+            scenario,
+            Scenario::Fanout | Scenario::Attach | Scenario::Sse | Scenario::Workers | Scenario::Link
+        );
+        if scenario == Scenario::Link && (self.server.is_some() || self.store == "embedded") {
+            return Err(Failure::usage("link is about Redis; give --store redis or its address"));
+        }
         unused(no_payload && self.payload.is_some(), "payload", "chain, diamond, echo, idle and open")?;
         unused(scenario != Scenario::Sse && !self.subscribers.is_empty(), "subscribers", "sse")?;
         unused(scenario != Scenario::Sse && self.rate.is_some(), "rate", "sse")?;
@@ -281,9 +299,12 @@ impl Args {
             Scenario::Echo => Flow::chain(name, workflow, 1, flow::input(self.payload.or(Some(ECHO_BYTES)))),
             Scenario::Fanout => fanout::flow(workflow, self.tasks),
             Scenario::Open => Flow::open(workflow, self.tasks, input()),
-            Scenario::Chain | Scenario::Idle | Scenario::Attach | Scenario::Sse | Scenario::Workers => {
-                Flow::chain(name, workflow, self.tasks, input())
-            }
+            Scenario::Chain
+            | Scenario::Idle
+            | Scenario::Attach
+            | Scenario::Sse
+            | Scenario::Workers
+            | Scenario::Link => Flow::chain(name, workflow, self.tasks, input()),
         }
     }
 }
@@ -328,21 +349,7 @@ async fn measure(args: Args) -> Outcome {
     }
     open_files();
     let mut fleet = Fleet::start(&args).await?;
-    let caller = Caller::connect(&fleet.url).await.map_err(failure)?;
-    let workflow = format!("bench-{}", fleet.nonce);
-    let flow = args.flow(&workflow);
-    caller.register(flow.document.clone()).await.map_err(failure)?;
-    let mut summary = match args.scenario {
-        Scenario::Chain | Scenario::Diamond | Scenario::Echo => {
-            chain::run(&args, &mut fleet, &caller, &workflow, &flow).await?
-        }
-        Scenario::Idle => idle::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-        Scenario::Fanout => fanout::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-        Scenario::Attach => attach::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-        Scenario::Sse => sse::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-        Scenario::Open => open::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-        Scenario::Workers => workers::run(&args, &mut fleet, &caller, &workflow, &flow).await?,
-    };
+    let mut summary = scenario(&args, &mut fleet).await?;
     fleet.tell(&args, &mut summary);
     if args.ceiling {
         ceiling::add(&args, &fleet, &mut summary).await?;
@@ -360,6 +367,28 @@ async fn measure(args: Args) -> Outcome {
         recording.write(&format!("{} runs of {} tasks", args.runs, args.tasks), out)?;
     }
     if summary.audit == "ok" { Ok(()) } else { Err(Failure::failed(format!("audit: {}", summary.audit))) }
+}
+
+async fn scenario(args: &Args, fleet: &mut Fleet) -> Result<stats::Summary, Failure> {
+    if args.scenario == Scenario::Link {
+        return link::run(args, fleet).await;
+    }
+    let caller = Caller::connect(&fleet.url).await.map_err(failure)?;
+    let workflow = format!("bench-{}", fleet.nonce);
+    let flow = args.flow(&workflow);
+    caller.register(flow.document.clone()).await.map_err(failure)?;
+    match args.scenario {
+        Scenario::Chain | Scenario::Diamond | Scenario::Echo => {
+            chain::run(args, fleet, &caller, &workflow, &flow).await
+        }
+        Scenario::Idle => idle::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Fanout => fanout::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Attach => attach::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Sse => sse::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Open => open::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Workers => workers::run(args, fleet, &caller, &workflow, &flow).await,
+        Scenario::Link => Err(Failure::failed("link has no server")),
+    }
 }
 
 /// Lets this process, and those it starts, have as many files and sockets open as the system allows.
@@ -421,6 +450,7 @@ mod tests {
             ("sse", 300, 1, 1),
             ("open", 100_000, 9, 0),
             ("workers", 1_000, 1, 0),
+            ("link", 100_000, 10, 0),
         ] {
             let args = args(line);
             args.check().unwrap_or_else(|e| panic!("{line}: {e:?}"));
@@ -451,6 +481,9 @@ mod tests {
             ("chain --ceiling --store redis://u:p@h:1", "without a password"),
             ("chain --servers 2 --store embedded --workers 2", "for one server"),
             ("attach --servers 2", "measures one server"),
+            ("link --store embedded", "is about Redis"),
+            ("link --server http://h:1", "is about Redis"),
+            ("link --workers 2", "--workers is for"),
         ] {
             let refused = args(line).check().unwrap_err();
             assert_eq!(refused.exit, crate::cli::Exit::Usage, "{line}");

@@ -44,6 +44,11 @@ pub(super) const WORKFLOW_NEWEST: &str = "db:{w}:newest";
 /// What readiness writes.
 pub(super) const PROBE: &str = "db:probe";
 
+/// What the measurement of the link writes, for a moment.
+pub(super) fn strain(caller: usize, n: u64) -> String {
+    format!("db:strain:{caller}:{n}")
+}
+
 pub(super) fn documents(name: &WorkflowName) -> String {
     format!("db:{{w}}:d:{name}")
 }

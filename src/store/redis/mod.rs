@@ -5,6 +5,7 @@
 //! link/       connections, deadlines       reply.rs    replies and errors
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
 //! events.rs   streams                      ceiling.rs  how fast the commit script is alone
+//!                                          strain.rs   … and the link
 //! ```
 //!
 //! Invariants
@@ -22,6 +23,7 @@ mod link;
 mod open;
 mod reply;
 mod scripts;
+mod strain;
 
 use crate::model::commit::QueueEntry;
 use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, WorkflowName};
@@ -44,6 +46,7 @@ use scripts::{Call, Script};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+pub use strain::Strained;
 use tokio::sync::broadcast;
 
 /// The most queues one tick of a partition tells of.

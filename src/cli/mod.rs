@@ -9,6 +9,7 @@
 //! schedule         put list get delete pause resume run backfill next
 //! validate test graph schema               documents, without a server
 //! occupancy        how many tasks ran at the same time, from anybody's file
+//! doctor           a Redis, without a server
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -27,6 +28,7 @@ mod compose;
 mod control;
 mod demo;
 mod dev;
+mod doctor;
 mod fail;
 mod get;
 mod graph;
@@ -163,6 +165,8 @@ enum Command {
     Schedule(schedule::Args),
     /// Asks a server whether it is ready; for health checks
     Health(health::Args),
+    /// Looks at a Redis: what is wrong with it for Downbeat, and what would be better
+    Doctor(doctor::Args),
     /// Counts how many tasks ran at the same time, from a CSV file of starts and ends, without a server
     Occupancy(occupancy::Args),
     /// Shows all of it at work: a server, three workers, an order going through
@@ -213,6 +217,7 @@ impl Command {
             Self::Fail(args) => fail::run(args).await,
             Self::Schedule(args) => schedule::run(args).await,
             Self::Health(args) => health::run(args).await,
+            Self::Doctor(args) => doctor::run(args).await,
             Self::Occupancy(args) => occupancy::run(&args),
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,

@@ -5,7 +5,7 @@
 //! link/       connections, deadlines       reply.rs    replies and errors
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
 //! events.rs   streams                      ceiling.rs  how fast the commit script is alone
-//!                                          strain.rs   … and the link
+//! examine.rs  looking without changing     strain.rs   … and the link
 //! ```
 //!
 //! Invariants
@@ -18,6 +18,7 @@
 mod batch;
 mod ceiling;
 mod events;
+mod examine;
 mod keys;
 mod link;
 mod open;
@@ -39,6 +40,7 @@ use crate::store::{
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use ceiling::{Ceiling, Load};
+pub use examine::{Examined, examine};
 use futures::future::try_join_all;
 use link::Value;
 pub use link::{Access, Durability, Limits, LinkReport, Persistence, Policy};

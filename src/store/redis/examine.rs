@@ -1,0 +1,110 @@
+//! Looking at a Redis without changing it: what `downbeat doctor` judges.
+//!
+//! Invariants
+//! - Nothing is written; an empty Redis stays empty.
+//! - What a user may not ask is left out, and said.
+
+use super::link::{Dialer, Talk, Value, field};
+use super::{Options, keys, reply};
+use crate::model::time::{Clock as _, SystemClock};
+use crate::store::Result;
+use std::collections::BTreeMap;
+use tokio::time::Instant;
+
+/// How often it is asked for its latency.
+const PINGS: usize = 100;
+/// Settings that are looked at.
+const SETTINGS: [&str; 5] =
+    ["appendfsync", "auto-aof-rewrite-min-size", "min-replicas-to-write", "maxmemory-policy", "timeout"];
+
+/// What was found.
+#[derive(Debug, Clone, Default)]
+pub struct Examined {
+    info: String,
+    /// Settings by name, as far as they may be asked.
+    pub settings: BTreeMap<String, String>,
+    /// Times of a round trip in µs, shortest first.
+    pub round_trips: Vec<u64>,
+    /// How far the clock of Redis is ahead of that of this machine, in µs; may be wrong by half a round trip.
+    pub clock_ahead: i64,
+    /// Layout version and number of partitions; none if no store is in it.
+    pub layout: Option<(u32, u32)>,
+    /// What the user may not ask, with what Redis said.
+    pub refused: Vec<(String, String)>,
+}
+
+impl Examined {
+    /// A line of what Redis says about itself; empty if it does not.
+    pub fn info(&self, name: &str) -> &str {
+        field(&self.info, name)
+    }
+
+    /// The same as a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.info(name).parse().ok()
+    }
+}
+
+/// Looks at the Redis at `url`.
+///
+/// # Errors
+/// It cannot be reached, or nothing may be asked.
+pub async fn examine(url: &str, options: &Options) -> Result<Examined> {
+    let dialer = Dialer::new(url, options.access.clone())?;
+    let mut talk = dialer.connect().await?;
+    let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
+    let mut found = Examined { info, ..Examined::default() };
+    for name in SETTINGS {
+        let mut get = redis::cmd("CONFIG");
+        get.arg("GET").arg(name);
+        if let Some(value) = asked(&mut talk, &mut found.refused, "CONFIG GET", &get).await
+            && let Ok(items) = reply::array(value, "a setting")
+            && let Some(value) = items.into_iter().nth(1)
+        {
+            found.settings.insert(name.into(), reply::text(value, "a setting")?);
+        }
+    }
+    let ping = redis::cmd("PING");
+    for _ in 0..PINGS {
+        let began = Instant::now();
+        talk.ask(&ping).await?;
+        found.round_trips.push(u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    found.round_trips.sort_unstable();
+    let (before, asked_at) = (SystemClock.now(), Instant::now());
+    if let Some(value) = asked(&mut talk, &mut found.refused, "TIME", &redis::cmd("TIME")).await {
+        let parts: Vec<i64> = reply::array(value, "its time")?
+            .into_iter()
+            .map(|part| reply::parsed(part, "its time"))
+            .collect::<Result<_>>()?;
+        if let [seconds, micros] = parts[..] {
+            let half = i64::try_from(asked_at.elapsed().as_micros() / 2).unwrap_or(0);
+            found.clock_ahead = seconds * 1_000_000 + micros - (before.0 + half);
+        }
+    }
+    let mut meta = redis::cmd("HMGET");
+    meta.arg(keys::META).arg("layout").arg("partitions");
+    if let Some(value) = asked(&mut talk, &mut found.refused, "HMGET", &meta).await
+        && let Ok([layout, partitions]) = <[Value; 2]>::try_from(reply::array(value, "its meta record")?)
+        && layout != Value::Nil
+    {
+        let layout = reply::parsed(layout, "its layout version")?;
+        found.layout = Some((layout, reply::parsed(partitions, "its number of partitions").unwrap_or(0)));
+    }
+    Ok(found)
+}
+
+async fn asked(
+    talk: &mut Talk,
+    refused: &mut Vec<(String, String)>,
+    what: &str,
+    cmd: &redis::Cmd,
+) -> Option<Value> {
+    match talk.ask(cmd).await {
+        Ok(value) => Some(value),
+        Err(e) => {
+            refused.push((what.to_owned(), reply::said(e)));
+            None
+        }
+    }
+}

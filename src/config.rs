@@ -620,4 +620,30 @@ mod tests {
             assert!(DEFAULTS.contains(name), "{name} must be explained beside its setting");
         }
     }
+
+    #[test]
+    fn settings_of_redis_are_read_and_their_faults_told() {
+        let file = "[store]\nurl = \"redis+sentinel://a,b/main\"\ndurability = \"replicated\"\n[redis]\nbacklog = \"fail_fast\"\n\
+                    ca_file = \"ca.pem\"\nwait = \"500ms\"\nbacklog_mb = \"7\"";
+        let env = |name: &str| (name == "DOWNBEAT_REDIS_PASSWORD_FILE").then(|| "/run/password".to_owned());
+        let config = Config::of(Some(("f.toml", file)), env, Overrides::new()).unwrap();
+        assert_eq!(config.durability, Durability::Replicated);
+        let redis = config.redis;
+        assert_eq!((redis.waits, redis.backlog_mb, redis.wait), (false, 7, Duration::from_millis(500)));
+        assert_eq!(
+            (redis.ca_file, redis.password_file),
+            (Some("ca.pem".into()), Some("/run/password".into()))
+        );
+        let file = "[store]\ndurability = \"replicated\"\n[redis]\nbacklog = \"drop\"\nwait = \"5s\"\nkey_file = \"k\"\nbacklog_mb = \"0\"";
+        let error = Config::of(Some(("f.toml", file)), none, Overrides::new()).unwrap_err().to_string();
+        for part in [
+            "f.toml: store.durability: the embedded store has no replicas",
+            "f.toml: redis.backlog: \"drop\" is neither \"queue\" nor \"fail_fast\"",
+            "f.toml: redis.wait:",
+            "redis.cert_file: is set together",
+            "f.toml: redis.backlog_mb: \"0\" is no number",
+        ] {
+            assert!(error.contains(part), "{part} is not in: {error}");
+        }
+    }
 }

@@ -290,3 +290,15 @@ fn an_interrupted_measurement_leaves_nothing_behind() {
         assert_eq!(left, ["out"], "{signal}");
     }
 }
+
+#[test]
+fn link() {
+    let summary = measured("link --runs 3000 --tasks 4");
+    for name in ["set_seconds", "get_seconds", "seconds", "commands_per_second"] {
+        positive(&summary, name);
+    }
+    for name in ["tasks_spawned", "threads_spawned", "out_of_order"] {
+        assert_eq!(summary[name].as_u64(), Some(0), "{name} in {summary:#}");
+    }
+    assert_eq!((summary["runs"].as_u64(), summary["tasks_per_run"].as_u64()), (Some(3_000), Some(4)));
+}

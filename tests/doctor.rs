@@ -1,0 +1,102 @@
+//! `downbeat doctor` as a user runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "support/redis.rs"]
+mod redis_server;
+
+use redis_server::{Options, RedisServer};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn doctor(url: &str, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_downbeat"))
+        .args(["doctor", "--store", url])
+        .args(more)
+        .env("NO_COLOR", "1")
+        .output()
+        .unwrap()
+}
+
+fn told(url: &str) -> (Option<i32>, Value) {
+    let output = doctor(url, &["--output", "json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = serde_json::from_str(&text)
+        .unwrap_or_else(|e| panic!("{e}: {text} {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.code(), value)
+}
+
+fn verdict<'a>(told: &'a Value, what: &str) -> (&'a str, &'a str) {
+    let findings = told["findings"].as_array().unwrap();
+    let finding =
+        findings.iter().find(|f| f["what"] == what).unwrap_or_else(|| panic!("no {what} in {told:#}"));
+    let verdict = finding["verdict"].as_str().unwrap();
+    assert_eq!(finding.get("advice").is_some(), verdict != "ok", "{finding}");
+    (verdict, finding["found"].as_str().unwrap())
+}
+
+#[tokio::test]
+async fn a_sound_redis_is_told_so_and_an_empty_one_stays_empty() {
+    let args = ["--auto-aof-rewrite-min-size", "2gb"].map(ToOwned::to_owned).to_vec();
+    let server = RedisServer::start(Options { aof: true, args });
+    let (status, found) = told(&server.url());
+    assert_eq!(
+        (status, &found["ok"], &found["link"]),
+        (Some(0), &Value::Bool(true), &Value::Null),
+        "{found:#}"
+    );
+    for what in
+        ["reachable", "role", "append-only file", "rewriting", "eviction", "memory", "replication", "clock"]
+    {
+        assert_eq!(verdict(&found, what).0, "ok", "{what}");
+    }
+    assert!(verdict(&found, "store").1.contains("none yet"));
+    assert_eq!(server.command("DBSIZE"), ":0");
+
+    let options = downbeat::store::redis::Options { partitions: Some(5), ..Default::default() };
+    downbeat::store::redis::RedisStore::open(&server.url(), options).await.unwrap();
+    let (status, found) = told(&server.url());
+    assert_eq!(status, Some(0), "{found:#}");
+    assert!(verdict(&found, "store").1.contains("5 partitions"));
+    assert!(verdict(&found, "usable").1.contains("connected for"));
+    assert_eq!(found["link"]["connections"], 1);
+    assert_eq!(found["link"]["persistence"]["loading"], false);
+    let table = String::from_utf8(doctor(&server.url(), &[]).stdout).unwrap();
+    assert!(table.contains("append-only file") && table.contains("on, appendfsync everysec"), "{table}");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_what_to_do_and_ends_with_1() {
+    let args = ["--maxmemory", "10gb", "--maxmemory-policy", "allkeys-lru"].map(ToOwned::to_owned).to_vec();
+    let server = RedisServer::start(Options { args, ..Options::default() });
+    let (status, found) = told(&server.url());
+    assert_eq!((status, &found["ok"]), (Some(1), &Value::Bool(false)));
+    assert_eq!(verdict(&found, "append-only file"), ("wrong", "off"));
+    assert_eq!(verdict(&found, "eviction"), ("wrong", "allkeys-lru"));
+    assert_eq!(server.command("REPLICAOF 127.0.0.1 1"), "+OK");
+    assert_eq!(verdict(&told(&server.url()).1, "role"), ("wrong", "slave"));
+    server.command("HSET db:meta layout 99");
+    let output = doctor(&server.url(), &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains("WRONG") && table.contains("maxmemory-policy to noeviction"), "{table}");
+}
+
+#[test]
+fn one_that_is_not_there_or_lets_nobody_in_is_told_without_the_password() {
+    let args = ["--requirepass", "sesame"].map(ToOwned::to_owned).to_vec();
+    let mut server = RedisServer::start(Options { args, ..Options::default() });
+    let url = format!("redis://:swordfish@127.0.0.1:{}", server.port());
+    let (status, found) = told(&url);
+    assert_eq!(status, Some(1));
+    let (verdict_, said) = verdict(&found, "reachable");
+    assert!(
+        verdict_ == "wrong" && said.contains("WRONGPASS") && !found.to_string().contains("swordfish"),
+        "{found}"
+    );
+    server.kill9();
+    let (status, found) = told(&url);
+    assert_eq!((status, verdict(&found, "reachable").0), (Some(1), "wrong"));
+    assert!(!found.to_string().contains("swordfish"), "{found}");
+    assert_eq!(doctor("embedded", &[]).status.code(), Some(2));
+}

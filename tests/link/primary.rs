@@ -5,6 +5,7 @@ use super::*;
 use downbeat::store::Hint;
 use downbeat::store::redis::Durability;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 fn server(args: &[&str]) -> RedisServer {
     let args = args.iter().map(|a| (*a).to_owned()).collect();
@@ -208,4 +209,73 @@ async fn after_a_fail_over_by_sentinels_the_new_primary_is_worked_on() {
     start(&store, 2, "after").await.unwrap();
     assert_eq!(there(&store, &["before".into(), "after".into()]).await.unwrap(), [true, true]);
     assert_eq!(replica.command("EXISTS db:{1}:r:after"), ":1");
+}
+
+/// Says that it is a Sentinel, that the primary is at the port of the moment, and tells of every change.
+async fn claims_to_be_a_sentinel(
+    listener: tokio::net::TcpListener,
+    primary: tokio::sync::watch::Receiver<u16>,
+    heard: Arc<AtomicBool>,
+) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        let (mut socket, _) = listener.accept().await.unwrap();
+        let (mut primary, heard) = (primary.clone(), Arc::clone(&heard));
+        open.spawn(async move {
+            let mut asked = vec![0; 4_096];
+            let mut subscribed = false;
+            loop {
+                let answer = tokio::select! {
+                    read = socket.read(&mut asked) => {
+                        let Ok(n @ 1..) = read else { return };
+                        let asked = String::from_utf8_lossy(&asked[..n]).into_owned();
+                        if asked.contains("SUBSCRIBE") {
+                            subscribed = true;
+                            heard.store(true, SeqCst);
+                            "*3\r\n$9\r\nsubscribe\r\n$14\r\n+switch-master\r\n:1\r\n".to_owned()
+                        } else if asked.contains("SENTINEL") {
+                            let port = primary.borrow_and_update().to_string();
+                            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
+                        } else {
+                            "+OK\r\n".to_owned()
+                        }
+                    }
+                    changed = primary.changed(), if subscribed => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        let news = format!("main 127.0.0.1 1 127.0.0.1 {}", *primary.borrow());
+                        format!("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n${}\r\n{news}\r\n", news.len())
+                    }
+                };
+                if socket.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_was_replaced_is_left_though_it_still_answers() {
+    let old = server(&["--repl-diskless-sync-delay", "0"]);
+    let new = server(&["--replicaof", "127.0.0.1", &old.port().to_string()]);
+    in_sync(&new).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis+sentinel://127.0.0.1:{}/main", listener.local_addr().unwrap().port());
+    let (primary, seen) = tokio::sync::watch::channel(old.port());
+    let mut sentinel = tokio::task::JoinSet::new();
+    let heard = Arc::new(AtomicBool::new(false));
+    sentinel.spawn(claims_to_be_a_sentinel(listener, seen, Arc::clone(&heard)));
+    let store = open(&url).await;
+    start(&store, 1, "before").await.unwrap();
+    until("the replica has it", async || new.command("EXISTS db:{1}:r:before") == ":1").await;
+    until("announcements are heard", async || heard.load(SeqCst)).await;
+    new.command("REPLICAOF NO ONE");
+    primary.send_replace(new.port());
+    reports(&store, "the old one is left", |r| r.replaced == 1 && r.connected).await;
+    start(&store, 2, "after").await.unwrap();
+    assert_eq!(new.command("EXISTS db:{1}:r:after"), ":1");
+    assert_eq!(old.command("EXISTS db:{1}:r:after"), ":0");
 }

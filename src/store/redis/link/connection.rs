@@ -50,9 +50,9 @@ pub(super) struct Ended(pub(super) String);
 
 /// Works on a connection until it ends.
 pub(super) async fn run(shared: &std::sync::Arc<Shared>, talk: Talk) -> Ended {
-    let Talk { stream, buffer, parser, login } = talk;
+    let Talk { stream, buffer, parser, login, node } = talk;
     let (incoming, outgoing) = tokio::io::split(stream);
-    shared.connected(login);
+    shared.connected(login, node);
     let stop = CancellationToken::new();
     let writer = tokio::spawn(write(std::sync::Arc::clone(shared), outgoing, stop.clone()));
     // It must not outlive the link.
@@ -275,13 +275,20 @@ impl<'a> Reader<'a> {
             self.heard = now;
         }
         self.looked = now;
-        let Load { in_flight, waits_since, .. } = {
+        let (Load { in_flight, waits_since, .. }, retiring, retired) = {
             let backlog = self.shared.backlog.lock();
-            if backlog.is_retired() || (backlog.is_retiring() && self.retiring.is_none()) {
-                return Some(self.retiring.take().unwrap_or_else(|| "the connection to Redis broke".into()));
-            }
-            backlog.load()
+            (backlog.load(), backlog.is_retiring(), backlog.is_retired())
         };
+        if retiring && self.retiring.is_none() {
+            match self.shared.health.lock().leave.take() {
+                Some(why) => self.retiring = Some(why.into()),
+                // The writer had to give up.
+                None => return Some("the connection to Redis broke".into()),
+            }
+        }
+        if retired {
+            return self.retiring.take();
+        }
         if let Some(since) = waits_since
             && now - since.max(self.heard) >= STALL
         {

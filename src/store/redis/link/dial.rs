@@ -152,21 +152,15 @@ impl Dialer {
                 }
             }
         };
-        Ok(Talk { stream, buffer: BytesMut::new(), parser: Parser::default(), login })
+        Ok(Talk { stream, buffer: BytesMut::new(), parser: Parser::default(), login, node: node.clone() })
     }
 
     /// Asks one Sentinel after the other, until one names a node that is a primary.
     async fn ask_sentinels(&self, sentinels: &[Endpoint], master: &str) -> Result<Talk> {
-        let password = match &self.access.sentinel_password_file {
-            Some(file) => Some(password(file, "redis.sentinel_password_file").await?),
-            None => None,
-        };
-        let login = Login { user: self.access.sentinel_username.clone(), password };
         let mut why = String::new();
         for (n, sentinel) in sentinels.iter().enumerate() {
             let asked = timeout(SENTINEL, async {
-                let mut talk = self.reach(sentinel, login.clone()).await?;
-                talk.log_in(0, false).await?;
+                let mut talk = self.sentinel(sentinel).await?;
                 let mut cmd = redis::cmd("SENTINEL");
                 cmd.arg("get-master-addr-by-name").arg(master);
                 talk.ask(&cmd).await
@@ -185,6 +179,41 @@ impl Dialer {
             }
         }
         Err(unavailable(format!("no Sentinel led to the primary; number {why}")))
+    }
+
+    async fn sentinel(&self, sentinel: &Endpoint) -> Result<Talk> {
+        let password = match &self.access.sentinel_password_file {
+            Some(file) => Some(password(file, "redis.sentinel_password_file").await?),
+            None => None,
+        };
+        let login = Login { user: self.access.sentinel_username.clone(), password };
+        let mut talk = self.reach(sentinel, login).await?;
+        talk.log_in(0, false).await?;
+        Ok(talk)
+    }
+
+    /// A connection on which a Sentinel tells of other primaries, and what they call ours. None: there are no Sentinels,
+    /// or none answers.
+    pub(super) async fn announcements(&self) -> Option<(Talk, &str)> {
+        let Place::Sentinels { sentinels, master } = &self.address.place else { return None };
+        let mut subscribe = redis::cmd("SUBSCRIBE");
+        subscribe.arg("+switch-master");
+        for sentinel in sentinels {
+            let made = timeout(SENTINEL, async {
+                let mut talk = self.sentinel(sentinel).await?;
+                talk.ask(&subscribe).await?;
+                Result::Ok(talk)
+            });
+            if let Ok(Ok(talk)) = made.await {
+                return Some((talk, master));
+            }
+        }
+        None
+    }
+
+    /// Whether Sentinels are asked.
+    pub(super) fn asks_sentinels(&self) -> bool {
+        matches!(self.address.place, Place::Sentinels { .. })
     }
 }
 
@@ -246,6 +275,8 @@ pub(in crate::store::redis) struct Talk {
     pub(super) buffer: BytesMut,
     pub(super) parser: Parser,
     pub(super) login: Login,
+    /// Where it goes.
+    pub(super) node: Endpoint,
 }
 
 impl Talk {

@@ -4,7 +4,7 @@
 //! wire.rs        replies, piece by piece            address.rs   what a user writes
 //! backlog.rs     what waits and what is in flight   dial.rs      making a connection   tls.rs
 //! connection.rs  a writer and a reader              report.rs    numbers, and the clause in errors
-//! supervise.rs   again and again; hints; passwords
+//! supervise.rs   again and again; hints; passwords; Sentinels
 //!
 //!   call ─► backlog ─► connection ─► reply        supervisor: connect, load scripts, same store? serve, again
 //! ```
@@ -137,6 +137,10 @@ struct Counters {
 struct Health {
     since: Option<Instant>,
     reason: Option<Arc<str>>,
+    /// Where the connection goes.
+    node: Option<address::Endpoint>,
+    /// Why it is to be left.
+    leave: Option<&'static str>,
     /// Whom the connection is logged in as.
     login: Option<dial::Login>,
     persistence: Option<(Instant, Persistence)>,
@@ -199,6 +203,9 @@ impl Link {
             tokio::spawn(supervise::supervise(Arc::clone(&shared), talk)),
             tokio::spawn(supervise::listen(Arc::clone(&shared))),
         ];
+        if shared.dialer.asks_sentinels() {
+            tasks.push(tokio::spawn(supervise::follow_sentinels(Arc::clone(&shared))));
+        }
         if shared.dialer.password_file().is_some() {
             tasks.push(tokio::spawn(supervise::rotate(Arc::clone(&shared))));
         }
@@ -386,14 +393,21 @@ impl Shared {
     }
 
     /// A connection begins.
-    fn connected(&self, login: dial::Login) {
+    fn connected(&self, login: dial::Login, node: address::Endpoint) {
         {
             let mut health = self.health.lock();
             (health.since, health.login) = (Some(Instant::now()), Some(login));
+            (health.node, health.leave) = (Some(node), None);
         }
         self.counters.connections.fetch_add(1, Relaxed);
         self.backlog.lock().connect();
         self.wake.notify_one();
+    }
+
+    /// The connection is to end, once what is in flight is answered.
+    fn leave(&self, why: &'static str) {
+        self.health.lock().leave = Some(why);
+        self.backlog.lock().retire();
     }
 
     /// A connection ended: what was in flight may have happened.

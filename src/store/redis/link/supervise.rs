@@ -11,6 +11,7 @@
 //!
 //! What a Redis must be like stands in `open.rs`.
 
+use super::address::Endpoint;
 use super::dial::{Dialer, Talk};
 use super::report::{Persistence, field};
 use super::wire::Value;
@@ -19,6 +20,7 @@ use crate::model::ids::Partition;
 use crate::store::redis::scripts::{Call, Script};
 use crate::store::redis::{keys, open, reply};
 use crate::store::{Hint, LAYOUT, Layout, Result, StoreError, unknown_layout};
+use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -222,34 +224,63 @@ async fn subscribed(shared: &Shared, channel: &str) -> Result<Talk> {
 
 /// Hears hints until the connection is gone.
 async fn hear(shared: &Shared, mut talk: Talk) {
+    while let Some(message) = published(&mut talk).await {
+        if let Some(hint) = read_hint(&message) {
+            // No receiver is no fault.
+            let _ = shared.hints.send(hint);
+        }
+    }
+}
+
+/// The next message of a subscription; none: the connection is gone.
+async fn published(talk: &mut Talk) -> Option<Bytes> {
     let ping = redis::cmd("PING").get_packed_command();
     loop {
-        let heard = match timeout(QUIET, talk.hear()).await {
-            Ok(heard) => heard,
+        let heard = if let Ok(heard) = timeout(QUIET, talk.hear()).await {
+            heard
+        } else {
             // Quiet: is anybody there?
-            Err(_) => match timeout(ALIVE, async {
+            let asked = timeout(ALIVE, async {
                 talk.say(&ping).await?;
                 talk.hear().await
-            })
-            .await
-            {
-                Ok(heard) => heard,
-                Err(_) => return,
-            },
+            });
+            asked.await.ok()?
         };
         match heard {
             Ok(Value::Array(parts)) => {
-                if let Some(Value::BulkString(message)) = parts.get(2)
-                    && let Some(hint) = read_hint(message)
-                {
-                    // No receiver is no fault.
-                    let _ = shared.hints.send(hint);
+                if let Some(Value::BulkString(message)) = parts.into_iter().nth(2) {
+                    return Some(message);
                 }
             }
-            Ok(Value::Error(_)) | Err(_) => return,
+            Ok(Value::Error(_)) | Err(_) => return None,
             Ok(_) => {}
         }
     }
+}
+
+/// Leaves a primary that the Sentinels have replaced, even if it still answers: it may be cut off from them.
+pub(super) async fn follow_sentinels(shared: Arc<Shared>) {
+    loop {
+        if let Some((mut talk, master)) = shared.dialer.announcements().await {
+            while let Some(message) = published(&mut talk).await {
+                let Some(node) = announced(&message, master) else { continue };
+                if shared.health.lock().node.as_ref() != Some(&node) {
+                    shared.leave("the Sentinels have announced another primary");
+                }
+            }
+        }
+        sleep(jittered(BACKOFF.1)).await;
+    }
+}
+
+/// Where the new primary is: `MASTER OLD-HOST OLD-PORT NEW-HOST NEW-PORT`.
+fn announced(message: &[u8], master: &str) -> Option<Endpoint> {
+    let mut words = std::str::from_utf8(message).ok()?.split(' ');
+    if words.next()? != master {
+        return None;
+    }
+    let mut words = words.skip(2);
+    Some(Endpoint::Tcp(words.next()?.to_owned(), words.next()?.parse().ok()?))
 }
 
 fn read_hint(message: &[u8]) -> Option<Hint> {
@@ -266,6 +297,21 @@ mod tests {
         for _ in 0..100 {
             let pause = jittered(BACKOFF.1);
             assert!(pause >= BACKOFF.1 / 2 && pause <= BACKOFF.1, "{pause:?}");
+        }
+    }
+
+    #[test]
+    fn an_announcement_is_about_ours_or_passed_over() {
+        let node = Endpoint::Tcp("10.0.0.2".into(), 7);
+        assert_eq!(announced(b"main 10.0.0.1 6 10.0.0.2 7", "main"), Some(node));
+        for bad in [
+            &b"other 10.0.0.1 6 10.0.0.2 7"[..],
+            b"main 10.0.0.1 6 10.0.0.2",
+            b"main",
+            b"\xff",
+            b"main a b c d",
+        ] {
+            assert_eq!(announced(bad, "main"), None, "{bad:?}");
         }
     }
 

@@ -169,7 +169,13 @@ impl<A> Backlog<A> {
 
     /// Moves the first commands, about `most` bytes but at least one command, from waiting to in flight, and their bytes
     /// to `batch`. What waited too long goes to `late` instead.
-    pub(super) fn take(&mut self, now: Instant, most: usize, batch: &mut Vec<Vec<u8>>, late: &mut Vec<A>) {
+    pub(super) fn take(
+        &mut self,
+        now: Instant,
+        most: usize,
+        batch: &mut Vec<(Id, Vec<u8>)>,
+        late: &mut Vec<A>,
+    ) {
         let mut size = 0;
         while !self.retiring
             && let Some(first) = self.waiting.front()
@@ -183,7 +189,7 @@ impl<A> Backlog<A> {
             }
             size += first.packed.len();
             let Waiting { id, packed, replies, write_by, since, answer } = first;
-            batch.push(packed);
+            batch.push((id, packed));
             self.in_flight.push_back(InFlight {
                 id,
                 replies,
@@ -197,10 +203,11 @@ impl<A> Backlog<A> {
     }
 
     /// The last commands taken were never written: they are the first to wait again.
-    pub(super) fn give_back(&mut self, unwritten: Vec<Vec<u8>>) {
-        for packed in unwritten.into_iter().rev() {
-            let Some(last) = self.in_flight.pop_back() else { return };
-            let InFlight { id, replies, write_by, since, answer, .. } = last;
+    pub(super) fn give_back(&mut self, unwritten: Vec<(Id, Vec<u8>)>) {
+        for (id, packed) in unwritten.into_iter().rev() {
+            // One that has a reply though it was never written is not asked again.
+            let Some(last) = self.in_flight.pop_back_if(|last| last.id == id) else { return };
+            let InFlight { replies, write_by, since, answer, .. } = last;
             self.bytes += packed.len();
             self.waiting.push_front(Waiting { id, packed, replies, write_by, since, answer });
         }
@@ -283,7 +290,7 @@ mod tests {
         b.push(vec![b'x'; size], 1, now, now + Duration::from_secs(5), n).map_err(|(why, _)| why)
     }
 
-    fn take(b: &mut Backlog<u32>, most: usize) -> (Vec<Vec<u8>>, Vec<u32>) {
+    fn take(b: &mut Backlog<u32>, most: usize) -> (Vec<(Id, Vec<u8>)>, Vec<u32>) {
         let (mut batch, mut late) = (Vec::new(), Vec::new());
         b.take(Instant::now(), most, &mut batch, &mut late);
         (batch, late)
@@ -353,7 +360,7 @@ mod tests {
         for (n, write_by) in [(0, now), (1, soon), (2, now)] {
             b.push(vec![0; 10], 1, now, write_by, n).unwrap();
         }
-        assert_eq!(take(&mut b, 100), (vec![vec![0; 10]], vec![0, 2]));
+        assert_eq!(take(&mut b, 100), (vec![(1, vec![0; 10])], vec![0, 2]));
         assert_eq!(answered(&mut b), Some(1));
     }
 
@@ -414,7 +421,7 @@ mod tests {
             b.connect();
             let (mut n, mut written, mut ended) = (0, Vec::new(), Vec::new());
             // What was taken and is not answered: its number and its bytes.
-            let mut open: Vec<(u32, Vec<u8>)> = Vec::new();
+            let mut open: Vec<(u32, (Id, Vec<u8>))> = Vec::new();
             let mut sizes = Vec::new();
             for op in all {
                 match op {
@@ -429,6 +436,7 @@ mod tests {
                         prop_assert!(late.is_empty());
                         for packed in batch {
                             let number = sizes.remove(0).0;
+                            prop_assert_eq!(packed.0, u64::from(number));
                             open.push((number, packed));
                             written.push(number);
                         }
@@ -450,7 +458,7 @@ mod tests {
                         let back: Vec<_> = open.drain(at..).collect();
                         written.truncate(written.len() - back.len());
                         for (number, packed) in back.iter().rev() {
-                            sizes.insert(0, (*number, packed.len()));
+                            sizes.insert(0, (*number, packed.1.len()));
                         }
                         b.give_back(back.into_iter().map(|o| o.1).collect());
                         let lost: Vec<_> = open.drain(..).map(|o| o.0).collect();

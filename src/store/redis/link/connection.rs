@@ -13,7 +13,7 @@
 //! - A write that fails tells which commands were begun; the others go back to where they stood.
 //! - When it ends, both have ended, and nothing is in flight.
 
-use super::backlog::Load;
+use super::backlog::{Id, Load};
 use super::dial::{Login, READ_ROOM, Stream, Talk, lost};
 use super::report::Persistence;
 use super::wire::{Parser, Value};
@@ -106,7 +106,7 @@ async fn write(
 async fn write_all(
     shared: &Shared,
     to: &mut WriteHalf<Stream>,
-    batch: &[Vec<u8>],
+    batch: &[(Id, Vec<u8>)],
     stop: &CancellationToken,
 ) -> (usize, Option<Option<String>>) {
     let (mut at, mut offset) = (0, 0);
@@ -114,7 +114,7 @@ async fn write_all(
     while at < batch.len() {
         let mut pieces = [IoSlice::new(&[]); PIECES];
         let mut count = 0;
-        for (piece, command) in pieces.iter_mut().zip(&batch[at..]) {
+        for (piece, (_, command)) in pieces.iter_mut().zip(&batch[at..]) {
             *piece = IoSlice::new(if count == 0 { &command[offset..] } else { command });
             count += 1;
         }
@@ -129,8 +129,8 @@ async fn write_all(
             Err(e) => return (begun(at, offset), Some(Some(lost(&e)))),
         };
         shared.counters.bytes_out.fetch_add(written as u64, Relaxed);
-        while at < batch.len() && written >= batch[at].len() - offset {
-            written -= batch[at].len() - offset;
+        while at < batch.len() && written >= batch[at].1.len() - offset {
+            written -= batch[at].1.len() - offset;
             (at, offset) = (at + 1, 0);
         }
         offset += written;

@@ -58,6 +58,14 @@ pub(in crate::store::redis) async fn prepare(
     durability: Durability,
     candidate: Layout,
 ) -> Result<Prepared> {
+    // What it writes, it writes again: nothing of a caller is sent.
+    prepared(dialer, durability, candidate).await.map_err(|e| match e {
+        StoreError::Unavailable { message, .. } => StoreError::Unavailable { message, sent: false },
+        other => other,
+    })
+}
+
+async fn prepared(dialer: &Dialer, durability: Durability, candidate: Layout) -> Result<Prepared> {
     let mut talk = dialer.connect().await?;
     let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
     open::check(&info)?;

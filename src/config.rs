@@ -622,6 +622,14 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_guide_is_valid() {
+        let text = include_str!("../examples/redis.toml");
+        let config = Config::of(Some(("redis.toml", text)), none, Overrides::new()).unwrap();
+        assert_eq!(config.durability, Durability::Replicated);
+        assert_eq!(config.redis.username.as_deref(), Some("downbeat"));
+    }
+
+    #[test]
     fn settings_of_redis_are_read_and_their_faults_told() {
         let file = "[store]\nurl = \"redis+sentinel://a,b/main\"\ndurability = \"replicated\"\n[redis]\nbacklog = \"fail_fast\"\n\
                     ca_file = \"ca.pem\"\nwait = \"500ms\"\nbacklog_mb = \"7\"";

@@ -3,11 +3,23 @@
 use super::link::{self, Dialer, Durability, Prepared, Talk, field};
 use super::reply;
 use crate::store::{LAYOUT, Layout, PARTITIONS, Result, StoreError};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
 
 /// The oldest Redis that knows all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
 /// The most partitions a store may have.
 const MAX_PARTITIONS: u16 = 1_024;
+
+/// How long a start waits for a Redis that is there and takes nothing yet.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// How often it looks.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Whether a refusal passes by itself.
+fn passes(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unavailable { message, .. } if message.contains("LOADING ") || message.contains("BUSY "))
+}
 
 fn refuse(message: impl Into<String>) -> StoreError {
     StoreError::Unavailable { message: message.into(), sent: false }
@@ -30,7 +42,16 @@ pub(super) async fn open(
         // Positive as a signed number, so that every language reads it.
         epoch: u64::from_be_bytes(random) >> 1,
     };
-    let prepared = link::prepare(dialer, durability, candidate).await?;
+    let began = Instant::now();
+    let prepared = loop {
+        match link::prepare(dialer, durability, candidate).await {
+            Err(e) if passes(&e) && began.elapsed() < PATIENCE => {
+                tracing::warn!(why = %e, "Redis is there and takes nothing yet; waiting for it");
+                sleep(AGAIN).await;
+            }
+            prepared => break prepared?,
+        }
+    };
     let layout = prepared.layout;
     if prepared.initialised {
         tracing::info!(partitions = layout.partitions, layout = layout.version, "initialised the store");

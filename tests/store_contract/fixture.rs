@@ -1,14 +1,15 @@
 //! A store to test, and the means to let time pass in it without waiting.
 
+use crate::redis_cluster::RedisCluster;
 use crate::redis_server::{Options, RedisServer};
 use downbeat::model::time::{Clock, Span, Timestamp};
 use downbeat::store::Store;
 use downbeat::store::embedded::{self as store_embedded, EmbeddedStore};
 use downbeat::store::kv::memory::MemoryStore;
 use downbeat::store::redis::{self as store_redis, RedisStore};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use tokio::sync::OnceCell;
 
 /// Entries the event streams of all fixtures keep.
 pub(crate) const STREAM_BOUND: u64 = 40;
@@ -37,15 +38,13 @@ impl Clock for ManualClock {
 /// What moves the time of a store.
 enum Time {
     Manual(Arc<ManualClock>),
-    Redis(Box<RedisServer>),
+    Redis(Vec<RedisServer>),
 }
 
 /// A store and its time.
 pub(crate) struct Fixture {
     pub(crate) store: Arc<dyn Store>,
     time: Time,
-    /// What makes Redis older.
-    aging: OnceCell<::redis::aio::MultiplexedConnection>,
     /// The data directory, if it has one; it goes with the fixture.
     _dir: Option<tempfile::TempDir>,
 }
@@ -54,7 +53,7 @@ pub(crate) async fn memory() -> Fixture {
     let clock = ManualClock::new();
     let dyn_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
     let store = MemoryStore::with_stream_bound(dyn_clock, PARTITIONS, STREAM_BOUND);
-    Fixture { store: Arc::new(store), time: Time::Manual(clock), aging: OnceCell::new(), _dir: None }
+    Fixture { store: Arc::new(store), time: Time::Manual(clock), _dir: None }
 }
 
 pub(crate) fn embedded_options(clock: Arc<dyn Clock>) -> store_embedded::Options {
@@ -71,7 +70,7 @@ pub(crate) async fn embedded() -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let options = embedded_options(Arc::<ManualClock>::clone(&clock));
     let store = EmbeddedStore::open(dir.path(), options).await.unwrap();
-    Fixture { store, time: Time::Manual(clock), aging: OnceCell::new(), _dir: Some(dir) }
+    Fixture { store, time: Time::Manual(clock), _dir: Some(dir) }
 }
 
 pub(crate) fn redis_options() -> store_redis::Options {
@@ -81,46 +80,61 @@ pub(crate) fn redis_options() -> store_redis::Options {
 pub(crate) async fn redis() -> Fixture {
     let server = RedisServer::start(Options::default());
     let store = RedisStore::open(&server.url(), redis_options()).await.unwrap();
-    Fixture { store, time: Time::Redis(Box::new(server)), aging: OnceCell::new(), _dir: None }
+    Fixture { store, time: Time::Redis(vec![server]), _dir: None }
 }
 
-/// Redis' own clock cannot be moved, so all that it holds is made older.
+/// A cluster of three masters.
+pub(crate) async fn cluster() -> Fixture {
+    let cluster = RedisCluster::start(3, 0, Options::default());
+    let store = RedisStore::open(&cluster.url(), redis_options()).await.unwrap();
+    Fixture { store, time: Time::Redis(cluster.nodes), _dir: None }
+}
+
+/// Redis' own clock cannot be moved, so all that it holds of a partition is made older.
 const AGE: &str = "
-local span = tonumber(ARGV[1])
-for p = 0, tonumber(ARGV[2]) - 1 do
-  local prefix = 'db:{' .. p .. '}:'
-  local clock = redis.call('GET', prefix .. 'clock')
-  if clock then
-    local lease, wall, retained, swept = string.match(clock, '^(%d+) (%d+) (%d+) (%d+)$')
-    local function older(time) return string.format('%.0f', math.max(0, tonumber(time) - span)) end
-    clock = table.concat({ lease, older(wall), older(retained), older(swept) }, ' ')
-    redis.call('SET', prefix .. 'clock', clock)
-  end
-  for _, name in ipairs({ 'wake', 'keep', 'claimed' }) do
-    for _, member in ipairs(redis.call('ZRANGE', prefix .. name, 0, -1)) do
-      redis.call('ZINCRBY', prefix .. name, -span, member)
-    end
-  end
-  for _, key in ipairs(redis.call('KEYS', prefix .. 'l:*')) do
-    redis.call('PEXPIRE', key, math.floor(redis.call('PTTL', key) - span / 1000))
+local prefix, span = ARGV[1], tonumber(ARGV[2])
+local clock = redis.call('GET', prefix .. 'clock')
+if clock then
+  local lease, wall, retained, swept = string.match(clock, '^(%d+) (%d+) (%d+) (%d+)$')
+  local function older(time) return string.format('%.0f', math.max(0, tonumber(time) - span)) end
+  clock = table.concat({ lease, older(wall), older(retained), older(swept) }, ' ')
+  redis.call('SET', prefix .. 'clock', clock)
+end
+for _, name in ipairs({ 'wake', 'keep', 'claimed' }) do
+  for _, member in ipairs(redis.call('ZRANGE', prefix .. name, 0, -1)) do
+    redis.call('ZINCRBY', prefix .. name, -span, member)
   end
 end
 return 1";
+
+/// Makes all that a Redis holds older.
+async fn age(server: &RedisServer, span: Span) {
+    let client = ::redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let keys: Vec<String> = ::redis::cmd("KEYS").arg("db:{*}:*").query_async(&mut connection).await.unwrap();
+    let prefixes: BTreeSet<_> = keys.iter().filter_map(|key| key.split_inclusive("}:").next()).collect();
+    for prefix in prefixes {
+        let mut eval = ::redis::cmd("EVAL");
+        eval.arg(AGE).arg(1).arg(prefix).arg(prefix).arg(span.0);
+        eval.exec_async(&mut connection).await.unwrap();
+    }
+    for key in keys.iter().filter(|key| key.contains("}:l:")) {
+        let left: i64 = ::redis::cmd("PTTL").arg(key).query_async(&mut connection).await.unwrap();
+        let mut expire = ::redis::cmd("PEXPIRE");
+        expire.arg(key).arg(left - span.as_millis());
+        expire.exec_async(&mut connection).await.unwrap();
+    }
+}
 
 impl Fixture {
     /// Lets time pass.
     pub(crate) async fn advance(&self, span: Span) {
         match &self.time {
             Time::Manual(clock) => clock.advance(span),
-            Time::Redis(server) => {
-                let open = async || {
-                    let client = ::redis::Client::open(server.url()).unwrap();
-                    client.get_multiplexed_async_connection().await.unwrap()
-                };
-                let mut connection = self.aging.get_or_init(open).await.clone();
-                let mut eval = ::redis::cmd("EVAL");
-                eval.arg(AGE).arg(0).arg(span.0).arg(PARTITIONS);
-                eval.exec_async(&mut connection).await.unwrap();
+            Time::Redis(servers) => {
+                for server in servers {
+                    age(server, span).await;
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
-//! One suite for every store: what `downbeat::store::Store` promises, on memory, on the embedded file, on Redis.
+//! One suite for every store: what `downbeat::store::Store` promises, on memory, on the embedded file, on Redis, on a
+//! Redis Cluster.
 //!
 //! A test is a function over a [`fixture::Fixture`]; `contract!` stamps it once per store. To add one: write it in
 //! the module of its subject and name it below.
@@ -7,9 +8,12 @@
 
 mod data;
 mod fixture;
+#[path = "../support/cluster.rs"]
+mod redis_cluster;
 #[path = "../support/redis.rs"]
 mod redis_server;
 
+mod cluster_only;
 mod commits;
 mod differential;
 mod embedded_only;
@@ -27,6 +31,7 @@ macro_rules! contract {
         contract!(@store memory $($module: $($name),+;)+);
         contract!(@store embedded $($module: $($name),+;)+);
         contract!(@store redis $($module: $($name),+;)+);
+        contract!(@store cluster $($module: $($name),+;)+);
     };
     (@store $store:ident $($module:ident: $($name:ident),+;)+) => {
         mod $store {

@@ -31,9 +31,15 @@ pub(crate) struct RedisServer {
 impl RedisServer {
     /// Starts a server and waits until it takes connections.
     pub(crate) fn start(options: Options) -> Self {
-        for _ in 0..20 {
+        Self::start_below(options, u16::MAX)
+    }
+
+    /// The same on a port below `limit`, as a node of a cluster needs it, whose bus is 10,000 above.
+    pub(crate) fn start_below(options: Options, limit: u16) -> Self {
+        for _ in 0..50 {
             // Free now; if somebody takes it before the server does, the server ends and we try another.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port = if port < limit { port } else { 20_000 + port % (limit - 20_000) };
             let dir = tempfile::tempdir().unwrap();
             let mut server = Self { options: options.clone(), port, dir, child: None };
             if server.run() {
@@ -85,6 +91,21 @@ impl RedisServer {
         let mut answer = String::new();
         BufReader::new(socket).read_line(&mut answer).unwrap();
         answer.trim_end().to_owned()
+    }
+
+    /// Sends one command in its inline form and returns all lines of the text that it answers.
+    pub(crate) fn lines(&self, line: &str) -> Vec<String> {
+        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        socket.write_all(format!("{line}\r\nQUIT\r\n").as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let lines = answer.lines().skip(1).take_while(|l| *l != "+OK").filter(|l| !l.is_empty());
+        lines.map(str::to_owned).collect()
+    }
+
+    /// Whether it runs.
+    pub(crate) fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     /// A section of what it says about itself.

@@ -20,13 +20,14 @@ pub(super) async fn run(args: &Args, fleet: &mut Fleet) -> Result<Summary, Failu
     let strained = strained.map_err(|e| Failure::failed(e.to_string()))?;
     let more_threads = self::threads().zip(threads).map(|(after, before)| after.saturating_sub(before));
     fleet.end().await;
-    let report = store.link_report();
+    let connections = store.link_report().connections;
+    let links = store.link_reports().len() as u64;
     let mut faults = Vec::new();
     if strained.out_of_order > 0 {
         faults.push(format!("{} replies out of order", strained.out_of_order));
     }
-    if report.connections != 1 {
-        faults.push(format!("{} connections were made", report.connections));
+    if connections != links {
+        faults.push(format!("{connections} connections were made for {links} links"));
     }
     let seconds = strained.set_seconds + strained.get_seconds;
     let mut summary = Summary {

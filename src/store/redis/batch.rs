@@ -1,6 +1,6 @@
 //! A batch as one call of `lua/commit.lua`, and its reply. What the sections are stands in the script's header.
 
-use super::keys;
+use super::keys::Keys;
 use super::link::Value;
 use super::reply;
 use super::scripts::{Call, Script};
@@ -17,6 +17,8 @@ const READ_WHOLE: usize = 512;
 
 /// What the script is told besides the batch.
 pub(super) struct Target<'a> {
+    /// How keys are spelled.
+    pub(super) keys: Keys,
     /// Keeps the window of the lane.
     pub(super) home: Partition,
     /// Channel of hints.
@@ -185,29 +187,29 @@ fn write_keys(
     decisions: &[(Partition, &RunWrite)],
     groups: &Groups<'_>,
 ) {
-    call.arg(keys::lane(target.home, batch.lane));
+    call.arg(target.keys.lane(target.home, batch.lane));
     for (partition, write) in decisions {
-        call.arg(keys::record(*partition, &write.run));
+        call.arg(target.keys.record(*partition, &write.run));
     }
     let payloads = |i: &usize| {
         let (partition, write) = decisions[i - 1];
-        keys::payloads(partition, &write.run)
+        target.keys.payloads(partition, &write.run)
     };
     for i in &groups.deletes {
         call.arg(payloads(i));
     }
     for (partition, _, _) in &groups.streams {
-        call.arg(keys::events(*partition)).arg(keys::trimmed(*partition));
+        call.arg(target.keys.events(*partition)).arg(target.keys.trimmed(*partition));
     }
     for (partition, queue) in groups.queues.keys() {
-        call.arg(keys::ready(*partition, queue)).arg(keys::types(*partition));
-        call.arg(keys::claimed(*partition)).arg(keys::places(*partition));
+        call.arg(target.keys.ready(*partition, queue)).arg(target.keys.types(*partition));
+        call.arg(target.keys.claimed(*partition)).arg(target.keys.places(*partition));
     }
     for (which, partition) in groups.times.keys() {
         call.arg(match which {
-            Times::Wake => keys::wake(*partition),
-            Times::Index => keys::index(*partition),
-            Times::Retention => keys::retention(*partition),
+            Times::Wake => target.keys.wake(*partition),
+            Times::Index => target.keys.index(*partition),
+            Times::Retention => target.keys.retention(*partition),
         });
     }
     for i in &groups.payloads {

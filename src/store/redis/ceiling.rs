@@ -11,7 +11,9 @@
 //!   index or payload, so that the figure is an upper bound and a share of it no flattery.
 //! - Everything is written under partitions that no store has ([`APART`]), and is gone at the end.
 
-use super::{RedisStore, batch, keys};
+use super::keys::Keys;
+use super::servers::At;
+use super::{RedisStore, batch};
 use crate::model::commit::{EventNote, Expect, RunWrite, WakeOp, Write};
 use crate::model::event::EventKind;
 use crate::model::ids::{Nonce, Partition, Prefix, RunId};
@@ -23,6 +25,8 @@ use tokio::time::Instant;
 
 /// The first partition that is written to: above any that a store may have.
 const APART: u16 = 60_000;
+/// Where calls go: there is one Redis.
+const HERE: At = At::Partition(Partition(APART));
 /// Decisions that one call may hold, as a lane's batch may.
 const DECISIONS_MAX: usize = 128;
 /// Batches of different runs that a place works through in turn: so many, or less if they would hold more than …
@@ -117,9 +121,9 @@ impl Place {
     }
 
     fn keys(&self) -> impl Iterator<Item = String> + '_ {
-        self.turns
-            .iter()
-            .flat_map(|runs| runs.iter().enumerate().map(|(d, run)| keys::record(self.partition(d), run)))
+        self.turns.iter().flat_map(|runs| {
+            runs.iter().enumerate().map(|(d, run)| Keys::ALONE.record(self.partition(d), run))
+        })
     }
 }
 
@@ -129,6 +133,10 @@ impl RedisStore {
     /// # Errors
     /// What a commit may fail with.
     pub async fn ceiling(self: Arc<Self>, load: Load) -> Result<Ceiling> {
+        if !self.servers.spans() {
+            let message = "the ceiling is that of one Redis, not of a cluster".into();
+            return Err(StoreError::Unavailable { message, sent: false });
+        }
         let load = Load {
             decisions: load.decisions.clamp(1, DECISIONS_MAX),
             lanes: load.lanes.max(1),
@@ -159,9 +167,9 @@ impl RedisStore {
         let mut written: Vec<String> = places.iter().flat_map(Place::keys).collect();
         for p in 0..partitions {
             let partition = Partition(APART + p);
-            written.extend([keys::events(partition), keys::trimmed(partition)]);
+            written.extend([Keys::ALONE.events(partition), Keys::ALONE.trimmed(partition)]);
         }
-        written.extend(lanes.iter().map(|lane| keys::lane(Partition(APART), *lane)));
+        written.extend(lanes.iter().map(|lane| Keys::ALONE.lane(Partition(APART), *lane)));
         let sequences: Vec<Sequence> = lanes.iter().map(|_| Sequence::default()).collect();
         // All records are there before the clock starts.
         let ready = Arc::new(tokio::sync::Barrier::new(places.len()));
@@ -186,7 +194,7 @@ impl RedisStore {
         for some in written.chunks(REMOVED_AT_ONCE) {
             let mut cmd = redis::cmd("UNLINK");
             cmd.arg(some);
-            self.link.command(&cmd).await?;
+            self.servers.command(HERE, &cmd).await?;
         }
         Ok(Ceiling { transitions_per_second: rate?, bytes_per_decision: sent })
     }
@@ -230,8 +238,12 @@ impl RedisStore {
     }
 
     fn encode(&self, batch: &Batch) -> Result<batch::Encoded> {
-        let target =
-            batch::Target { home: Partition(APART), hints: &self.channel, stream_bound: self.stream_bound };
+        let target = batch::Target {
+            keys: Keys::ALONE,
+            home: Partition(APART),
+            hints: &self.channel,
+            stream_bound: self.stream_bound,
+        };
         batch::encode(batch, &target)
     }
 
@@ -241,7 +253,7 @@ impl RedisStore {
     }
 
     async fn applied(&self, encoded: batch::Encoded) -> Result<()> {
-        let reply = self.link.call(&encoded.call).await?;
+        let reply = self.servers.call(HERE, &encoded.call).await?;
         let verdicts = encoded.decode(reply)?.verdicts;
         if verdicts.iter().all(|v| *v == Verdict::Applied) {
             return Ok(());

@@ -1,18 +1,21 @@
 //! Event streams: one per partition, read with `XREAD`.
 
-use super::keys;
-use super::link::{Link, Value};
+use super::keys::Keys;
+use super::link::Value;
 use super::reply;
+use super::servers::{At, Servers};
 use crate::model::ids::Partition;
 use crate::model::time::Span;
 use crate::store::{Result, StreamBounds, StreamEntry, StreamPosition};
+use futures::future::try_join_all;
 use redis::Cmd;
+use std::time::Duration;
 
 const WHAT: &str = "an event stream";
 
 /// Up to `max` entries after each position; waits up to `wait` if there is none.
 pub(super) async fn read(
-    link: &Link,
+    servers: &Servers,
     after: &[(Partition, StreamPosition)],
     max: u32,
     wait: Span,
@@ -20,31 +23,54 @@ pub(super) async fn read(
     if after.is_empty() || max == 0 {
         return Ok(Vec::new());
     }
-    let command = |block: Option<i64>| {
-        let mut cmd = redis::cmd("XREAD");
-        cmd.arg("COUNT").arg(max);
-        if let Some(ms) = block {
-            cmd.arg("BLOCK").arg(ms);
-        }
-        cmd.arg("STREAMS");
-        for (partition, _) in after {
-            cmd.arg(keys::events(*partition));
-        }
-        for (_, position) in after {
-            cmd.arg(format!("{}-{}", position.0, position.1));
-        }
-        cmd
-    };
     // To Redis, 0 ms is for ever.
-    let reply = if wait.as_millis() > 0 {
-        link.blocking(&command(Some(wait.as_millis())), wait.to_std()).await?
-    } else {
-        link.command(&command(None)).await?
-    };
-    decode(reply)
+    let waits = wait.as_millis() > 0;
+    match servers {
+        Servers::One(link) if waits => {
+            let cmd = command(Keys::ALONE, after, max, Some(wait.to_std()));
+            decode(Keys::ALONE, after, link.blocking(&cmd, wait.to_std()).await?)
+        }
+        Servers::Cluster(cluster) if waits => cluster.tail().read(cluster, after, max, wait).await,
+        servers => {
+            let keys = servers.keys();
+            let at_once = if servers.spans() { after.len() } else { 1 };
+            let read = after.chunks(at_once).map(|some| async move {
+                let cmd = command(keys, some, max, None);
+                decode(keys, some, servers.command(At::Partition(some[0].0), &cmd).await?)
+            });
+            Ok(try_join_all(read).await?.concat())
+        }
+    }
 }
 
-fn decode(value: Value) -> Result<Vec<StreamEntry>> {
+/// Reads streams, and waits for a while if there is nothing.
+pub(super) fn command(
+    keys: Keys,
+    after: &[(Partition, StreamPosition)],
+    max: u32,
+    block: Option<Duration>,
+) -> Cmd {
+    let mut cmd = redis::cmd("XREAD");
+    cmd.arg("COUNT").arg(max);
+    if let Some(block) = block {
+        cmd.arg("BLOCK").arg(block.as_millis());
+    }
+    cmd.arg("STREAMS");
+    for (partition, _) in after {
+        cmd.arg(keys.events(*partition));
+    }
+    for (_, position) in after {
+        cmd.arg(format!("{}-{}", position.0, position.1));
+    }
+    cmd
+}
+
+/// Reads the answer to [`command`].
+pub(super) fn decode(
+    keys: Keys,
+    asked: &[(Partition, StreamPosition)],
+    value: Value,
+) -> Result<Vec<StreamEntry>> {
     let mut entries = Vec::new();
     if value == Value::Nil {
         return Ok(entries);
@@ -53,7 +79,8 @@ fn decode(value: Value) -> Result<Vec<StreamEntry>> {
         let stream = reply::array(stream, WHAT)?;
         let [key, found] = <[Value; 2]>::try_from(stream).map_err(|_| reply::unexpected(WHAT))?;
         let key = reply::bytes(key, WHAT)?.unwrap_or_default();
-        let partition = keys::events_partition(&key).ok_or_else(|| reply::unexpected(WHAT))?;
+        let partition = asked.iter().map(|(p, _)| *p).find(|p| keys.events(*p).as_bytes() == key);
+        let partition = partition.ok_or_else(|| reply::unexpected(WHAT))?;
         for entry in reply::array(found, WHAT)? {
             let entry = reply::array(entry, WHAT)?;
             let [id, fields] = <[Value; 2]>::try_from(entry).map_err(|_| reply::unexpected(WHAT))?;
@@ -76,12 +103,14 @@ fn position(value: Value) -> Result<StreamPosition> {
 }
 
 /// What a partition's stream holds.
-pub(super) async fn bounds(link: &Link, partition: Partition) -> Result<StreamBounds> {
+pub(super) async fn bounds(servers: &Servers, partition: Partition) -> Result<StreamBounds> {
+    let (keys, at) = (servers.keys(), At::Partition(partition));
     let mut trimmed = redis::cmd("GET");
-    trimmed.arg(keys::trimmed(partition));
-    let newest = newest(partition);
+    trimmed.arg(keys.trimmed(partition));
+    let newest = newest(keys, partition);
     // The mark is read first: it may lag behind the stream, but never says more was trimmed than was.
-    let (trimmed, newest) = futures::future::try_join(link.command(&trimmed), link.command(&newest)).await?;
+    let (trimmed, newest) =
+        futures::future::try_join(servers.command(at, &trimmed), servers.command(at, &newest)).await?;
     let trimmed_through = match trimmed {
         Value::Nil => StreamPosition::default(),
         id => position(id)?,
@@ -96,8 +125,8 @@ pub(super) async fn bounds(link: &Link, partition: Partition) -> Result<StreamBo
     Ok(StreamBounds { trimmed_through, last })
 }
 
-fn newest(partition: Partition) -> Cmd {
+fn newest(keys: Keys, partition: Partition) -> Cmd {
     let mut cmd = redis::cmd("XREVRANGE");
-    cmd.arg(keys::events(partition)).arg("+").arg("-").arg("COUNT").arg(1);
+    cmd.arg(keys.events(partition)).arg("+").arg("-").arg("COUNT").arg(1);
     cmd
 }

@@ -23,17 +23,21 @@
 //! db:{P}:l:LANE          hash     window of a lane, see lua/commit.lua; expires
 //! db:{P}:events          stream   field n: notes of one batch
 //! db:{P}:trimmed         string   position of the last entry trimmed
+//! db:{P}:probe           string   a write that is tried; expires
 //!
 //! channel  db:hints:EPOCH         "P QUEUE": that queue went from empty to non-empty
 //! ```
 //!
 //! QUEUE is a task type, or `TYPE;key=value;…` with the labels its tasks ask for, by key.
 //!
-//! `{P}` is the hash tag, so all of a partition is in one slot. To add a key: here, in the ADR and in migrations.
+//! `{P}` is the hash tag, so all of a partition is in one slot. On one Redis it is the partition's number; on a cluster
+//! a number from a table that spreads the first so many partitions evenly over the slots, however many there are.
+//! To add a key: here, in the ADR and in migrations.
 
 use crate::model::ids::{Nonce, Partition, RunId, WorkflowName};
 use crate::model::labels::QueueName;
 use std::fmt::Write as _;
+use std::sync::LazyLock;
 
 /// The meta record.
 pub(super) const META: &str = "db:meta";
@@ -41,12 +45,10 @@ pub(super) const META: &str = "db:meta";
 pub(super) const WORKFLOW_NAMES: &str = "db:{w}:names";
 /// Newest versions of workflows.
 pub(super) const WORKFLOW_NEWEST: &str = "db:{w}:newest";
-/// What readiness writes.
-pub(super) const PROBE: &str = "db:probe";
 
 /// What the measurement of the link writes, for a moment.
 pub(super) fn strain(caller: usize, n: u64) -> String {
-    format!("db:strain:{caller}:{n}")
+    format!("db:{{w}}:strain:{caller}:{n}")
 }
 
 pub(super) fn documents(name: &WorkflowName) -> String {
@@ -57,85 +59,160 @@ pub(super) fn hints(epoch: u64) -> String {
     format!("db:hints:{epoch}")
 }
 
-fn of(partition: Partition, rest: &str) -> String {
-    format!("db:{{{}}}:{rest}", partition.0)
+/// The slots of a cluster.
+pub(super) const SLOTS: u16 = 16_384;
+/// Partitions that have a tag in the table; no store has more.
+const TAGS: usize = 1_024;
+/// Slots of which each tag of the table has one.
+const WIDTH: u16 = SLOTS / TAGS as u16;
+
+/// Spells keys: how partitions are tagged depends on where the store is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Keys {
+    /// Tags from the table.
+    spread: bool,
 }
 
-pub(super) fn record(partition: Partition, run: &RunId) -> String {
-    format!("db:{{{}}}:r:{run}", partition.0)
+/// The slot of a key, as a cluster computes it: of what stands between the first `{` and the next `}`, if anything does.
+pub(super) fn slot(key: &[u8]) -> u16 {
+    let tag = || {
+        let from = key.iter().position(|b| *b == b'{')? + 1;
+        let length = key.get(from..)?.iter().position(|b| *b == b'}')?;
+        key.get(from..from + length).filter(|tag| !tag.is_empty())
+    };
+    crc16(tag().unwrap_or(key)) % SLOTS
 }
 
-pub(super) fn payloads(partition: Partition, run: &RunId) -> String {
-    format!("db:{{{}}}:p:{run}", partition.0)
-}
-
-pub(super) fn index(partition: Partition) -> String {
-    of(partition, "index")
-}
-
-pub(super) fn wake(partition: Partition) -> String {
-    of(partition, "wake")
-}
-
-pub(super) fn retention(partition: Partition) -> String {
-    of(partition, "keep")
-}
-
-pub(super) fn ready(partition: Partition, queue: &QueueName) -> String {
-    format!("db:{{{}}}:q:{queue}", partition.0)
-}
-
-/// What [`ready`] begins with; the queue follows.
-pub(super) fn ready_prefix(partition: Partition) -> String {
-    of(partition, "q:")
-}
-
-pub(super) fn types(partition: Partition) -> String {
-    of(partition, "types")
-}
-
-pub(super) fn claimed(partition: Partition) -> String {
-    of(partition, "claimed")
-}
-
-pub(super) fn places(partition: Partition) -> String {
-    of(partition, "places")
-}
-
-pub(super) fn clock(partition: Partition) -> String {
-    of(partition, "clock")
-}
-
-pub(super) fn sessions(partition: Partition) -> String {
-    of(partition, "sessions")
-}
-
-pub(super) fn leases(partition: Partition) -> String {
-    of(partition, "leases")
-}
-
-pub(super) fn lane(home: Partition, lane: Nonce) -> String {
-    let mut key = of(home, "l:");
-    for byte in lane.0 {
-        // Writing to a string does not fail.
-        let _ = write!(key, "{byte:02x}");
+/// CRC-16/XMODEM. Source: the specification of Redis Cluster.
+fn crc16(bytes: &[u8]) -> u16 {
+    let mut crc = 0_u16;
+    for byte in bytes {
+        crc ^= u16::from(*byte) << 8;
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
     }
-    key
+    crc
 }
 
-pub(super) fn events(partition: Partition) -> String {
-    of(partition, "events")
-}
+/// The table: of partition *n*, the smallest number whose slot lies where the digits of *n*, reversed, point. So the
+/// first 2, 4, 8 … partitions halve, quarter … the slots, and any number in between lies evenly.
+static TABLE: LazyLock<[u16; TAGS]> = LazyLock::new(|| {
+    let mut by_place = [None; TAGS];
+    let mut left = TAGS;
+    let mut number = 0_u16;
+    while left > 0 {
+        let place = usize::from(slot(number.to_string().as_bytes()) / WIDTH);
+        if by_place[place].is_none() {
+            by_place[place] = Some(number);
+            left -= 1;
+        }
+        number += 1;
+    }
+    let digits = TAGS.trailing_zeros();
+    std::array::from_fn(|n| {
+        let place = (n as u32).reverse_bits() >> (u32::BITS - digits);
+        by_place[place as usize].unwrap_or_default()
+    })
+});
 
-pub(super) fn trimmed(partition: Partition) -> String {
-    of(partition, "trimmed")
-}
+impl Keys {
+    /// Of a store on one Redis.
+    pub(super) const ALONE: Self = Self { spread: false };
+    /// Of a store on a cluster.
+    pub(super) const CLUSTER: Self = Self { spread: true };
 
-/// The partition of a key of [`events`].
-pub(super) fn events_partition(key: &[u8]) -> Option<Partition> {
-    let text = std::str::from_utf8(key).ok()?;
-    let number = text.strip_prefix("db:{")?.strip_suffix("}:events")?;
-    number.parse().ok().map(Partition)
+    fn tag(self, partition: Partition) -> u16 {
+        if self.spread {
+            TABLE.get(usize::from(partition.0)).copied().unwrap_or(partition.0)
+        } else {
+            partition.0
+        }
+    }
+
+    fn of(self, partition: Partition, rest: &str) -> String {
+        format!("db:{{{}}}:{rest}", self.tag(partition))
+    }
+
+    /// The slot that all keys of a partition are in.
+    pub(super) fn slot(self, partition: Partition) -> u16 {
+        slot(self.tag(partition).to_string().as_bytes())
+    }
+
+    pub(super) fn record(self, partition: Partition, run: &RunId) -> String {
+        format!("db:{{{}}}:r:{run}", self.tag(partition))
+    }
+
+    pub(super) fn payloads(self, partition: Partition, run: &RunId) -> String {
+        format!("db:{{{}}}:p:{run}", self.tag(partition))
+    }
+
+    pub(super) fn index(self, partition: Partition) -> String {
+        self.of(partition, "index")
+    }
+
+    pub(super) fn wake(self, partition: Partition) -> String {
+        self.of(partition, "wake")
+    }
+
+    pub(super) fn retention(self, partition: Partition) -> String {
+        self.of(partition, "keep")
+    }
+
+    pub(super) fn ready(self, partition: Partition, queue: &QueueName) -> String {
+        format!("{}{queue}", self.ready_prefix(partition))
+    }
+
+    /// What [`Self::ready`] begins with; the queue follows.
+    pub(super) fn ready_prefix(self, partition: Partition) -> String {
+        self.of(partition, "q:")
+    }
+
+    pub(super) fn types(self, partition: Partition) -> String {
+        self.of(partition, "types")
+    }
+
+    pub(super) fn claimed(self, partition: Partition) -> String {
+        self.of(partition, "claimed")
+    }
+
+    pub(super) fn places(self, partition: Partition) -> String {
+        self.of(partition, "places")
+    }
+
+    pub(super) fn clock(self, partition: Partition) -> String {
+        self.of(partition, "clock")
+    }
+
+    pub(super) fn sessions(self, partition: Partition) -> String {
+        self.of(partition, "sessions")
+    }
+
+    pub(super) fn leases(self, partition: Partition) -> String {
+        self.of(partition, "leases")
+    }
+
+    pub(super) fn lane(self, home: Partition, lane: Nonce) -> String {
+        let mut key = self.of(home, "l:");
+        for byte in lane.0 {
+            // Writing to a string does not fail.
+            let _ = write!(key, "{byte:02x}");
+        }
+        key
+    }
+
+    pub(super) fn events(self, partition: Partition) -> String {
+        self.of(partition, "events")
+    }
+
+    /// What a write is tried on, and what is written where something must be.
+    pub(super) fn probe(self, partition: Partition) -> String {
+        self.of(partition, "probe")
+    }
+
+    pub(super) fn trimmed(self, partition: Partition) -> String {
+        self.of(partition, "trimmed")
+    }
 }
 
 #[cfg(test)]
@@ -144,14 +221,43 @@ mod tests {
 
     #[test]
     fn keys_are_spelled_as_the_layout_says() {
+        let keys = Keys::ALONE;
         let (p, run) = (Partition(3), RunId::new("order-1").unwrap());
-        assert_eq!(record(p, &run), "db:{3}:r:order-1");
-        assert_eq!(payloads(p, &run), "db:{3}:p:order-1");
+        assert_eq!(keys.record(p, &run), "db:{3}:r:order-1");
+        assert_eq!(keys.payloads(p, &run), "db:{3}:p:order-1");
         for queue in ["charge", "charge;gpu=true;region=eu"] {
-            assert_eq!(ready(p, &queue.parse().unwrap()), format!("{}{queue}", ready_prefix(p)));
+            assert_eq!(keys.ready(p, &queue.parse().unwrap()), format!("{}{queue}", keys.ready_prefix(p)));
         }
-        assert_eq!(lane(p, Nonce([10; 16])), format!("db:{{3}}:l:{}", "0a".repeat(16)));
-        assert_eq!(events_partition(events(Partition(12)).as_bytes()), Some(Partition(12)));
-        assert_eq!(events_partition(wake(p).as_bytes()), None);
+        assert_eq!(keys.lane(p, Nonce([10; 16])), format!("db:{{3}}:l:{}", "0a".repeat(16)));
+    }
+
+    #[test]
+    fn slots_are_those_of_a_cluster() {
+        // From `CLUSTER KEYSLOT`.
+        for (key, expected) in
+            [("foo", 12_182), ("{3}", 1_584), ("db:{3}:r:order-1", 1_584), ("a{}b", 13_694)]
+        {
+            assert_eq!(slot(key.as_bytes()), expected, "{key}");
+        }
+        let run = RunId::new("order-1").unwrap();
+        for p in [0, 7, 1_023, 60_000].map(Partition) {
+            let keys = Keys::CLUSTER;
+            assert_eq!(slot(keys.record(p, &run).as_bytes()), keys.slot(p));
+            assert_eq!(slot(keys.events(p).as_bytes()), keys.slot(p));
+        }
+    }
+
+    #[test]
+    fn a_cluster_spreads_partitions_evenly_over_any_number_of_masters() {
+        for masters in 1..=12_u16 {
+            let mut count = vec![0; usize::from(masters)];
+            for p in 0..16 * masters {
+                let slot = u32::from(Keys::CLUSTER.slot(Partition(p)));
+                count[(slot * u32::from(masters) / u32::from(SLOTS)) as usize] += 1;
+            }
+            assert!(count.iter().all(|n| (14..=18).contains(n)), "{masters} masters: {count:?}");
+        }
+        let tags: std::collections::BTreeSet<_> = TABLE.iter().collect();
+        assert_eq!(tags.len(), TAGS);
     }
 }

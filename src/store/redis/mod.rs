@@ -3,6 +3,7 @@
 //! ```text
 //! keys.rs     how keys are spelled         scripts.rs  lua/*.lua, one call of one
 //! link/       connections, deadlines       reply.rs    replies and errors
+//! servers.rs  whom a call goes to          cluster/    slots, nodes, waiting for events
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
 //! events.rs   streams                      ceiling.rs  how fast the commit script is alone
 //! examine.rs  looking without changing     strain.rs   … and the link
@@ -17,6 +18,7 @@
 
 mod batch;
 mod ceiling;
+mod cluster;
 mod events;
 mod examine;
 mod keys;
@@ -24,6 +26,7 @@ mod link;
 mod open;
 mod reply;
 mod scripts;
+mod servers;
 mod strain;
 
 use crate::model::commit::QueueEntry;
@@ -32,19 +35,22 @@ use crate::model::labels::QueueName;
 use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
-    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, QueueHead, RECLAIM_MAX,
-    RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store, StoreError,
-    StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, check_batch, order_value,
-    session_partition,
+    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, PARTITIONS, QueueHead,
+    RECLAIM_MAX, RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store,
+    StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, Verdict,
+    check_batch, order_value, session_partition,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 pub use ceiling::{Ceiling, Load};
+use cluster::Cluster;
 pub use examine::{Examined, examine};
-use futures::future::try_join_all;
-use link::Value;
+use futures::future::{join_all, try_join_all};
+use keys::Keys;
 pub use link::{Access, Durability, Limits, LinkReport, Persistence, Policy};
+use link::{Place, Value};
 use scripts::{Call, Script};
+use servers::{At, Servers};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +75,7 @@ const HOME: Partition = Partition(0);
 #[doc(hidden)]
 pub fn packed(batch: &Batch) -> Result<Vec<u8>> {
     let hints = keys::hints(1);
-    let target = batch::Target { home: HOME, hints: &hints, stream_bound: STREAM_BOUND };
+    let target = batch::Target { keys: Keys::ALONE, home: HOME, hints: &hints, stream_bound: STREAM_BOUND };
     Ok(batch::encode(batch, &target)?.call.cmd.get_packed_command())
 }
 
@@ -104,10 +110,15 @@ impl Default for Options {
     }
 }
 
-/// A store on one Redis.
+/// Items of a call, each with its place among all that were asked for.
+type Placed<'i, T> = Vec<(usize, &'i T)>;
+
+/// A store on one Redis, or on a Redis Cluster.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: link::Link,
+    servers: Servers,
+    keys: Keys,
+    durability: Durability,
     layout: Layout,
     channel: String,
     stream_bound: u64,
@@ -124,12 +135,26 @@ impl RedisStore {
     pub async fn open(url: &str, options: Options) -> Result<Arc<Self>> {
         let Options { partitions, stream_bound, access, limits, wait, durability } = options;
         let dialer = link::Dialer::new(url, access)?;
-        let prepared = open::open(&dialer, durability, partitions).await?;
-        let layout = prepared.layout;
         let hints = broadcast::channel(1_024).0;
         let options = link::Options { limits, wait, durability };
+        let (servers, layout) = match dialer.place().clone() {
+            Place::Cluster(seeds) => {
+                let mut found = cluster::find(dialer, durability, &seeds).await?;
+                let usual = (found.primaries() as u16).saturating_mul(cluster::PARTITIONS_PER_PRIMARY);
+                let layout = open::layout(found.home()?, partitions, usual).await?;
+                let cluster = Cluster::new(found, seeds, options, layout, hints.clone());
+                (Servers::Cluster(cluster), layout)
+            }
+            Place::Node(_) | Place::Sentinels { .. } => {
+                let mut prepared = open::prepared(&dialer, durability, false).await?;
+                let layout = open::layout(&mut prepared.talk, partitions, PARTITIONS).await?;
+                (Servers::One(link::Link::new(dialer, options, prepared, layout, hints.clone())), layout)
+            }
+        };
         Ok(Arc::new(Self {
-            link: link::Link::new(dialer, options, prepared, hints.clone()),
+            keys: servers.keys(),
+            servers,
+            durability,
             layout,
             channel: keys::hints(layout.epoch),
             stream_bound,
@@ -137,9 +162,38 @@ impl RedisStore {
         }))
     }
 
-    /// How the link to Redis is doing.
+    /// How the link to Redis is doing; on a cluster, all of them together.
     pub fn link_report(&self) -> LinkReport {
-        self.link.report()
+        LinkReport::sum(self.servers.reports().into_iter().map(|(_, report)| report))
+    }
+
+    /// How each link to Redis is doing: one, without a name, or one for each primary of a cluster.
+    pub fn link_reports(&self) -> Vec<(String, LinkReport)> {
+        self.servers.reports()
+    }
+
+    /// Items of a call by whom it goes to: together on one Redis, by partition on a cluster. Each with its place.
+    fn split<'i, T>(
+        &self,
+        items: &'i [T],
+        partition: impl Fn(&T) -> Partition,
+    ) -> Result<Vec<(At, Placed<'i, T>)>> {
+        let mut calls = BTreeMap::<Partition, Vec<(usize, &T)>>::new();
+        for (place, item) in items.iter().enumerate() {
+            let partition = partition(item);
+            self.holds(partition)?;
+            calls.entry(if self.servers.spans() { HOME } else { partition }).or_default().push((place, item));
+        }
+        Ok(calls.into_iter().map(|(partition, items)| (At::Partition(partition), items)).collect())
+    }
+
+    /// Commits what is of one home.
+    async fn commit_at(&self, home: Partition, batch: &Batch) -> Result<Committed> {
+        let target =
+            batch::Target { keys: self.keys, home, hints: &self.channel, stream_bound: self.stream_bound };
+        let encoded = batch::encode(batch, &target)?;
+        let reply = self.servers.commit(home, &encoded.call, self.durability).await?;
+        encoded.decode(reply)
     }
 
     fn holds(&self, partition: Partition) -> Result<()> {
@@ -157,15 +211,22 @@ impl RedisStore {
         const WHAT: &str = "a tick";
         let mut call = Call::sized(Script::Tick, 8 * partitions.len(), 10 * partitions.len() + 10, 1_024);
         for p in partitions {
-            call.arg(keys::clock(*p)).arg(keys::wake(*p)).arg(keys::retention(*p)).arg(keys::claimed(*p));
-            call.arg(keys::places(*p)).arg(keys::types(*p)).arg(keys::leases(*p)).arg(keys::sessions(*p));
+            call.arg(self.keys.clock(*p))
+                .arg(self.keys.wake(*p))
+                .arg(self.keys.retention(*p))
+                .arg(self.keys.claimed(*p));
+            call.arg(self.keys.places(*p))
+                .arg(self.keys.types(*p))
+                .arg(self.keys.leases(*p))
+                .arg(self.keys.sessions(*p));
         }
         call.arg(max).arg(LEASE_STEP.0).arg(DUE_AGAIN.0).arg(RECLAIM_MAX).arg(HEADS_MAX);
         call.arg(RETENTION_EVERY.0).arg(SWEEP_EVERY.0).arg(SESSION_KEPT.0).arg(SWEEP_MAX).arg(&self.channel);
         for p in partitions {
-            call.arg(p.0).arg(keys::ready_prefix(*p));
+            call.arg(p.0).arg(self.keys.ready_prefix(*p));
         }
-        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let at = At::Partition(partitions.first().copied().unwrap_or(HOME));
+        let mut items = reply::array(self.servers.call(at, &call).await?, WHAT)?.into_iter();
         let now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
         let now = Timestamp(reply::number(&now, WHAT)?);
         let ticked: Vec<_> = partitions
@@ -191,7 +252,7 @@ impl RedisStore {
             48 * sessions.len(),
         );
         for partition in by_partition.keys() {
-            call.arg(keys::clock(*partition)).arg(keys::leases(*partition));
+            call.arg(self.keys.clock(*partition)).arg(self.keys.leases(*partition));
         }
         call.arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
         for places in by_partition.values() {
@@ -200,7 +261,8 @@ impl RedisStore {
                 call.arg(format!("{id} {epoch}"));
             }
         }
-        let marks = reply::bytes(self.link.call(&call).await?, WHAT)?.unwrap_or_default();
+        let at = At::Partition(by_partition.keys().next().copied().unwrap_or(HOME));
+        let marks = reply::bytes(self.servers.call(at, &call).await?, WHAT)?.unwrap_or_default();
         let places = by_partition.into_values().flatten();
         for (at, mark) in places.zip(marks) {
             if let Some(renewed) = renewed.get_mut(at) {
@@ -208,6 +270,62 @@ impl RedisStore {
             }
         }
         Ok(renewed)
+    }
+
+    /// One call.
+    async fn discard_some(&self, at: At, stale: &[(usize, &(Taken, Option<Prefix>))]) -> Result<()> {
+        let mut call = Call::new(Script::Discard, 5 * stale.len());
+        for (_, (taken, _)) in stale {
+            let partition = taken.partition;
+            call.arg(self.keys.record(partition, &taken.entry.run))
+                .arg(self.keys.ready(partition, &taken.queue));
+            call.arg(self.keys.types(partition)).arg(self.keys.claimed(partition));
+            call.arg(self.keys.places(partition));
+        }
+        call.arg(&self.channel);
+        for (_, (taken, judged_by)) in stale {
+            call.arg(taken.partition.0).arg(&*taken.queue.to_text()).arg(taken.entry.encode());
+            match judged_by {
+                Some(prefix) => call.arg(&prefix.0[..]),
+                None => call.arg(""),
+            };
+        }
+        self.servers.call(at, &call).await?;
+        Ok(())
+    }
+
+    /// One call; returns what each place gave.
+    async fn take_some(
+        &self,
+        at: At,
+        wanted: &[(usize, &(Partition, QueueName, u32))],
+        claim: Span,
+    ) -> Result<Vec<Vec<Taken>>> {
+        const WHAT: &str = "entries taken";
+        let mut call = Call::new(Script::Take, 4 * wanted.len());
+        for (_, (partition, queue, _)) in wanted {
+            call.arg(self.keys.ready(*partition, queue)).arg(self.keys.types(*partition));
+            call.arg(self.keys.claimed(*partition)).arg(self.keys.places(*partition));
+        }
+        call.arg(order_value(claim.0));
+        for (_, (_, queue, max)) in wanted {
+            call.arg(&*queue.to_text()).arg(*max);
+        }
+        let queues = reply::array(self.servers.call(at, &call).await?, WHAT)?;
+        let mut taken = vec![Vec::new(); wanted.len()];
+        for (((_, (partition, queue, _)), entries), taken) in wanted.iter().zip(queues).zip(&mut taken) {
+            let mut entries = reply::array(entries, WHAT)?.into_iter();
+            while let (Some(entry), Some(score)) = (entries.next(), entries.next()) {
+                let entry = reply::bytes(entry, WHAT)?.unwrap_or_default();
+                taken.push(Taken {
+                    partition: *partition,
+                    queue: queue.clone(),
+                    entry: QueueEntry::decode(&entry).ok_or_else(|| reply::unexpected(WHAT))?,
+                    score: reply::number(&score, WHAT)?,
+                });
+            }
+        }
+        Ok(taken)
     }
 
     /// Where the sessions of each partition stand in a list; those of none are left out.
@@ -228,12 +346,15 @@ impl RedisStore {
     ) -> Result<Vec<Option<SessionRecord>>> {
         const WHAT: &str = "sessions";
         let mut call = Call::new(Script::SessionRead, 3);
-        call.arg(keys::clock(partition)).arg(keys::sessions(partition)).arg(keys::leases(partition));
+        call.arg(self.keys.clock(partition))
+            .arg(self.keys.sessions(partition))
+            .arg(self.keys.leases(partition));
         call.arg(LEASE_STEP.0).arg(SESSION_KEPT.0);
         for id in ids {
             call.arg(id.as_str());
         }
-        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let at = At::Partition(partition);
+        let mut items = reply::array(self.servers.call(at, &call).await?, WHAT)?.into_iter();
         let lease_now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
         let lease_now = LeaseTime(reply::number(&lease_now, WHAT)?);
         items.map(|fields| read_session(fields, lease_now)).collect()
@@ -312,13 +433,27 @@ impl Store for RedisStore {
         self.layout
     }
 
+    fn groups(&self) -> Vec<Vec<Partition>> {
+        let all = (0..self.layout.partitions).map(Partition);
+        if self.servers.spans() { vec![all.collect()] } else { all.map(|p| vec![p]).collect() }
+    }
+
     fn hints(&self) -> broadcast::Receiver<Hint> {
         self.hints.subscribe()
     }
 
     async fn check(&self) -> Result<()> {
         // A small write finds a full, read-only or loading Redis, and one that lost its replicas or its disk.
-        self.link.command(redis::cmd("SET").arg(keys::PROBE).arg(1).arg("EX").arg(60)).await?;
+        let each = match &self.servers {
+            Servers::One(_) => vec![HOME],
+            Servers::Cluster(cluster) => cluster.one_of_each(self.layout.partitions),
+        };
+        let tried = each.into_iter().map(|partition| async move {
+            let mut set = redis::cmd("SET");
+            set.arg(self.keys.probe(partition)).arg(1).arg("EX").arg(60);
+            self.servers.command(At::Partition(partition), &set).await
+        });
+        try_join_all(tried).await?;
         Ok(())
     }
 
@@ -326,12 +461,22 @@ impl Store for RedisStore {
         if runs.is_empty() {
             return Ok(Vec::new());
         }
-        let mut cmd = redis::cmd("MGET");
-        for (partition, run) in runs {
-            self.holds(*partition)?;
-            cmd.arg(keys::record(*partition, run));
+        let calls = self.split(runs, |(partition, _)| *partition)?;
+        let read = calls.iter().map(|(at, some)| async move {
+            let mut cmd = redis::cmd("MGET");
+            for (_, (partition, run)) in some {
+                cmd.arg(self.keys.record(*partition, run));
+            }
+            read_texts(self.servers.command(*at, &cmd).await?, "records")
+        });
+        let read = try_join_all(read).await?;
+        let mut records = vec![None; runs.len()];
+        for ((_, some), found) in calls.iter().zip(read) {
+            for ((place, _), record) in some.iter().zip(found) {
+                records[*place] = record;
+            }
         }
-        read_texts(self.link.command(&cmd).await?, "records")
+        Ok(records)
     }
 
     async fn payloads(
@@ -345,11 +490,11 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let mut cmd = redis::cmd("HMGET");
-        cmd.arg(keys::payloads(partition, run));
+        cmd.arg(self.keys.payloads(partition, run));
         for field in fields {
             cmd.arg(&field.0[..]);
         }
-        read_texts(self.link.command(&cmd).await?, "payloads")
+        read_texts(self.servers.command(At::Partition(partition), &cmd).await?, "payloads")
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
@@ -357,64 +502,53 @@ impl Store for RedisStore {
             return Ok(Committed { verdicts: Vec::new(), heads: Vec::new() });
         }
         check_batch(batch, self.layout)?;
-        let target = batch::Target { home: HOME, hints: &self.channel, stream_bound: self.stream_bound };
-        let encoded = batch::encode(batch, &target)?;
-        let reply = self.link.commit(&encoded.call).await?;
-        encoded.decode(reply)
+        let calls = self.split(&batch.writes, |(partition, _)| *partition)?;
+        if let [(At::Partition(home), _)] = calls[..] {
+            return self.commit_at(home, batch).await;
+        }
+        // Each part has a window of its own for the same sequence, so the whole can be sent again as it is.
+        let parts = calls.iter().map(|(at, some)| async move {
+            let writes = some.iter().map(|(_, write)| (*write).clone()).collect();
+            let part = Batch { writes, ..*batch };
+            self.commit_at(at.partition(), &part).await
+        });
+        let parts = join_all(parts).await.into_iter().collect::<Result<Vec<_>>>().map_err(|e| match e {
+            // Another part may have been taken.
+            StoreError::Unavailable { message, .. } => StoreError::Unavailable { message, sent: true },
+            other => other,
+        })?;
+        let mut committed =
+            Committed { verdicts: vec![Verdict::Conflict; batch.writes.len()], heads: Vec::new() };
+        for ((_, some), part) in calls.iter().zip(parts) {
+            for ((place, _), verdict) in some.iter().zip(part.verdicts) {
+                committed.verdicts[*place] = verdict;
+            }
+            committed.heads.extend(part.heads);
+        }
+        Ok(committed)
     }
 
     async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
-        const WHAT: &str = "entries taken";
         if wanted.is_empty() {
             return Ok(Vec::new());
         }
-        let mut call = Call::new(Script::Take, 4 * wanted.len());
-        for (partition, queue, _) in wanted {
-            self.holds(*partition)?;
-            call.arg(keys::ready(*partition, queue)).arg(keys::types(*partition));
-            call.arg(keys::claimed(*partition)).arg(keys::places(*partition));
-        }
-        call.arg(order_value(claim.0));
-        for (_, queue, max) in wanted {
-            call.arg(&*queue.to_text()).arg(*max);
-        }
-        let queues = reply::array(self.link.call(&call).await?, WHAT)?;
-        let mut taken = Vec::new();
-        for ((partition, queue, _), entries) in wanted.iter().zip(queues) {
-            let mut entries = reply::array(entries, WHAT)?.into_iter();
-            while let (Some(entry), Some(score)) = (entries.next(), entries.next()) {
-                let entry = reply::bytes(entry, WHAT)?.unwrap_or_default();
-                taken.push(Taken {
-                    partition: *partition,
-                    queue: queue.clone(),
-                    entry: QueueEntry::decode(&entry).ok_or_else(|| reply::unexpected(WHAT))?,
-                    score: reply::number(&score, WHAT)?,
-                });
+        let calls = self.split(wanted, |(partition, _, _)| *partition)?;
+        let taken = try_join_all(calls.iter().map(|(at, some)| self.take_some(*at, some, claim))).await?;
+        let mut by_place = vec![Vec::new(); wanted.len()];
+        for ((_, some), entries) in calls.iter().zip(taken) {
+            for ((place, _), entries) in some.iter().zip(entries) {
+                by_place[*place] = entries;
             }
         }
-        Ok(taken)
+        Ok(by_place.concat())
     }
 
     async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()> {
         if stale.is_empty() {
             return Ok(());
         }
-        let mut call = Call::new(Script::Discard, 5 * stale.len());
-        for (taken, _) in stale {
-            let partition = taken.partition;
-            self.holds(partition)?;
-            call.arg(keys::record(partition, &taken.entry.run)).arg(keys::ready(partition, &taken.queue));
-            call.arg(keys::types(partition)).arg(keys::claimed(partition)).arg(keys::places(partition));
-        }
-        call.arg(&self.channel);
-        for (taken, judged_by) in stale {
-            call.arg(taken.partition.0).arg(&*taken.queue.to_text()).arg(taken.entry.encode());
-            match judged_by {
-                Some(prefix) => call.arg(&prefix.0[..]),
-                None => call.arg(""),
-            };
-        }
-        self.link.call(&call).await?;
+        let calls = self.split(stale, |(taken, _)| taken.partition)?;
+        try_join_all(calls.iter().map(|(at, some)| self.discard_some(*at, some))).await?;
         Ok(())
     }
 
@@ -422,7 +556,8 @@ impl Store for RedisStore {
         for partition in partitions {
             self.holds(*partition)?;
         }
-        let calls = partitions.chunks(TICKED_AT_ONCE).map(|some| self.tick_some(some, max));
+        let at_once = if self.servers.spans() { TICKED_AT_ONCE } else { 1 };
+        let calls = partitions.chunks(at_once).map(|some| self.tick_some(some, max));
         Ok(try_join_all(calls).await?.concat())
     }
 
@@ -435,7 +570,9 @@ impl Store for RedisStore {
     ) -> Result<bool> {
         let Some(partition) = session_partition(id, self.layout) else { return Ok(false) };
         let mut call = Call::new(Script::SessionPut, 3);
-        call.arg(keys::clock(partition)).arg(keys::sessions(partition)).arg(keys::leases(partition));
+        call.arg(self.keys.clock(partition))
+            .arg(self.keys.sessions(partition))
+            .arg(self.keys.leases(partition));
         call.arg(id.as_str());
         match expect {
             Some(epoch) => call.arg(epoch),
@@ -443,12 +580,26 @@ impl Store for RedisStore {
         };
         let details = [&record.owner.0[..], record.label.as_bytes()].concat();
         call.arg(record.epoch).arg(details).arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
-        Ok(reply::number(&self.link.call(&call).await?, "a session")? == 1)
+        Ok(reply::number(&self.servers.call(At::Partition(partition), &call).await?, "a session")? == 1)
     }
 
     async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
-        let calls = sessions.chunks(RENEW_MAX).map(|some| self.renew_some(some, lease));
-        Ok(try_join_all(calls).await?.concat())
+        let places: Vec<Vec<usize>> = if self.servers.spans() {
+            vec![(0..sessions.len()).collect()]
+        } else {
+            self.by_partition(sessions.iter().map(|(id, _)| id)).into_values().collect()
+        };
+        let renewed = places.iter().flat_map(|places| places.chunks(RENEW_MAX)).map(|places| async move {
+            let some: Vec<_> = places.iter().map(|place| sessions[*place].clone()).collect();
+            Ok::<_, StoreError>((places, self.renew_some(&some, lease).await?))
+        });
+        let mut marks = vec![false; sessions.len()];
+        for (places, some) in try_join_all(renewed).await? {
+            for (place, mark) in places.iter().zip(some) {
+                marks[*place] = mark;
+            }
+        }
+        Ok(marks)
     }
 
     async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>> {
@@ -470,8 +621,8 @@ impl Store for RedisStore {
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()> {
         let Some(partition) = session_partition(id, self.layout) else { return Ok(()) };
         let mut call = Call::new(Script::SessionRemove, 2);
-        call.arg(keys::sessions(partition)).arg(keys::leases(partition)).arg(id.as_str()).arg(epoch);
-        self.link.call(&call).await?;
+        call.arg(self.keys.sessions(partition)).arg(self.keys.leases(partition)).arg(id.as_str()).arg(epoch);
+        self.servers.call(At::Partition(partition), &call).await?;
         Ok(())
     }
 
@@ -484,14 +635,14 @@ impl Store for RedisStore {
         for (partition, _) in after {
             self.holds(*partition)?;
         }
-        events::read(&self.link, after, max, wait).await
+        events::read(&self.servers, after, max, wait).await
     }
 
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {
         for partition in partitions {
             self.holds(*partition)?;
         }
-        try_join_all(partitions.iter().map(|p| events::bounds(&self.link, *p))).await
+        try_join_all(partitions.iter().map(|p| events::bounds(&self.servers, *p))).await
     }
 
     async fn list(
@@ -503,13 +654,14 @@ impl Store for RedisStore {
         const WHAT: &str = "a list of runs";
         self.holds(partition)?;
         let mut call = Call::new(Script::List, 1);
-        call.arg(keys::index(partition));
+        call.arg(self.keys.index(partition));
         match &before {
             Some((created, run)) => call.arg(order_value(created.0)).arg(run.as_str()),
             None => call.arg("").arg(""),
         };
         call.arg(max);
-        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let mut items =
+            reply::array(self.servers.call(At::Partition(partition), &call).await?, WHAT)?.into_iter();
         let mut runs = Vec::with_capacity(items.len() / 2);
         while let (Some(run), Some(created)) = (items.next(), items.next()) {
             runs.push((Timestamp(reply::number(&created, WHAT)?), reply::parsed(run, WHAT)?));
@@ -522,7 +674,7 @@ impl Store for RedisStore {
         let mut call = Call::sized(Script::WorkflowPut, 3, 5, document.len() + 512);
         call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST).arg(keys::documents(name));
         call.arg(name.as_str()).arg(&document[..]);
-        let items = reply::array(self.link.call(&call).await?, WHAT)?;
+        let items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?;
         let [version, created, made] = <[Value; 3]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
         let stored = StoredWorkflow {
             name: name.clone(),
@@ -541,7 +693,7 @@ impl Store for RedisStore {
             Some(version) => call.arg(version),
             None => call.arg(""),
         };
-        let items = reply::array(self.link.call(&call).await?, WHAT)?;
+        let items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?;
         if items.is_empty() {
             return Ok(None);
         }
@@ -568,7 +720,7 @@ impl Store for RedisStore {
             None => call.arg("").arg(""),
         };
         call.arg(max);
-        let mut items = reply::array(self.link.call(&call).await?, WHAT)?.into_iter();
+        let mut items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?.into_iter();
         let mut found = Vec::with_capacity(items.len() / 3);
         while let (Some(name), Some(created), Some(version)) = (items.next(), items.next(), items.next()) {
             found.push(ListedWorkflow {
@@ -586,6 +738,6 @@ impl Store for RedisStore {
             .arg(keys::WORKFLOW_NEWEST)
             .arg(keys::documents(name))
             .arg(name.as_str());
-        Ok(reply::number(&self.link.call(&call).await?, "a workflow")? == 1)
+        Ok(reply::number(&self.servers.call(At::Workflows, &call).await?, "a workflow")? == 1)
     }
 }

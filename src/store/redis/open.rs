@@ -1,8 +1,10 @@
 //! Opening: is it a Redis we can work on, and with the settings that keep work safe?
 
-use super::link::{self, Dialer, Durability, Prepared, Talk, field};
+use super::keys;
+use super::link::{self, Dialer, Durability, Prepared, Talk, Value, field};
 use super::reply;
-use crate::store::{LAYOUT, Layout, PARTITIONS, Result, StoreError};
+use super::scripts::{Call, Script};
+use crate::store::{LAYOUT, Layout, Result, StoreError, unknown_layout};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -25,48 +27,73 @@ fn refuse(message: impl Into<String>) -> StoreError {
     StoreError::Unavailable { message: message.into(), sent: false }
 }
 
-/// Connects, checks the server, loads the scripts, initialises or reads the layout.
-pub(super) async fn open(
-    dialer: &Dialer,
-    durability: Durability,
-    partitions: Option<u16>,
-) -> Result<Prepared> {
-    if partitions.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
+/// Connects, looks whether it is a Redis we may work on, loads the scripts; waits for one that takes nothing yet.
+/// `clustered`: whether it is to be a node of a cluster.
+pub(super) async fn prepared(dialer: &Dialer, durability: Durability, clustered: bool) -> Result<Prepared> {
+    let began = Instant::now();
+    loop {
+        match link::prepare(dialer, durability, clustered).await {
+            Err(e) if passes(&e) && began.elapsed() < PATIENCE => {
+                tracing::warn!(why = %e, "Redis is there and takes nothing yet; waiting for it");
+                sleep(AGAIN).await;
+            }
+            prepared => return prepared,
+        }
+    }
+}
+
+/// Initialises an empty store with the partitions that were asked for, or the usual number; or reads what it was
+/// initialised with.
+///
+/// # Errors
+/// Another number of partitions was asked for than it has, or its layout is not known.
+pub(super) async fn layout(talk: &mut Talk, asked: Option<u16>, usual: u16) -> Result<Layout> {
+    if asked.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
         return Err(refuse(format!("the number of partitions must be 1 to {MAX_PARTITIONS}")));
     }
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|e| refuse(format!("no randomness from the system: {e}")))?;
     let candidate = Layout {
         version: LAYOUT,
-        partitions: partitions.unwrap_or(PARTITIONS),
+        partitions: asked.unwrap_or(usual).clamp(1, MAX_PARTITIONS),
         // Positive as a signed number, so that every language reads it.
         epoch: u64::from_be_bytes(random) >> 1,
     };
-    let began = Instant::now();
-    let prepared = loop {
-        match link::prepare(dialer, durability, candidate).await {
-            Err(e) if passes(&e) && began.elapsed() < PATIENCE => {
-                tracing::warn!(why = %e, "Redis is there and takes nothing yet; waiting for it");
-                sleep(AGAIN).await;
-            }
-            prepared => break prepared?,
-        }
-    };
-    let layout = prepared.layout;
-    if prepared.initialised {
+    let (layout, initialised) = initialise(talk, candidate).await?;
+    if initialised {
         tracing::info!(partitions = layout.partitions, layout = layout.version, "initialised the store");
     }
-    if let Some(asked) = partitions.filter(|p| *p != layout.partitions) {
+    if let Some(asked) = asked.filter(|p| *p != layout.partitions) {
         return Err(refuse(format!(
             "the store was initialised with {} partitions, {asked} were asked for; backup and restore re-partition it",
             layout.partitions
         )));
     }
-    Ok(prepared)
+    Ok(layout)
+}
+
+/// Initialises an empty store as `candidate`, or reads as what it was initialised. The flag says whether this did it.
+pub(super) async fn initialise(talk: &mut Talk, candidate: Layout) -> Result<(Layout, bool)> {
+    let mut call = Call::new(Script::Open, 1);
+    call.arg(keys::META).arg(candidate.version).arg(candidate.partitions).arg(candidate.epoch);
+    let meta = reply::array(talk.ask(&call.cmd).await?, "its meta record")?;
+    let [version, partitions, epoch, made] =
+        <[Value; 4]>::try_from(meta).map_err(|_| reply::unexpected("its meta record"))?;
+    let version = reply::parsed(version, "its layout version")?;
+    if version != LAYOUT {
+        return Err(unknown_layout(version));
+    }
+    let layout = Layout {
+        version,
+        partitions: reply::parsed(partitions, "its number of partitions")?,
+        epoch: reply::parsed(epoch, "its epoch")?,
+    };
+    Ok((layout, reply::number(&made, "its meta record")? == 1))
 }
 
 /// Refuses a Redis that we cannot work on, by what it says of itself.
-pub(super) fn check(info: &str) -> Result<()> {
+/// `clustered`: whether it is to be a node of a cluster.
+pub(super) fn check(info: &str, clustered: bool) -> Result<()> {
     let field = |name: &str| field(info, name);
     let version = field("redis_version");
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
@@ -77,8 +104,8 @@ pub(super) fn check(info: &str) -> Result<()> {
             OLDEST.0, OLDEST.1
         )));
     }
-    if field("cluster_enabled") == "1" {
-        return Err(refuse("this is a node of a Redis Cluster, which redis:// cannot work on"));
+    if field("cluster_enabled") == "1" && !clustered {
+        return Err(refuse("this is a node of a Redis Cluster: its address begins with redis+cluster://"));
     }
     if field("role") == "slave" {
         return Err(refuse("this Redis is a replica; the address must be that of the primary"));
@@ -129,18 +156,18 @@ mod tests {
 
     #[test]
     fn servers_we_cannot_work_on_are_refused_with_the_reason() {
-        assert_eq!(check(GOOD), Ok(()));
+        assert_eq!(check(GOOD, false), Ok(()));
         for (from, to, reason) in [
             ("7.0.15", "6.0.16", "too old"),
             ("cluster_enabled:0", "cluster_enabled:1", "Cluster"),
             ("role:master", "role:slave", "replica"),
             ("redis_version:7.0.15", "", "too old"),
         ] {
-            let error = check(&GOOD.replace(from, to)).unwrap_err();
+            let error = check(&GOOD.replace(from, to), false).unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");
             assert!(!error.was_sent());
         }
-        assert_eq!(check(&GOOD.replace("7.0.15", "6.2.0")), Ok(()));
-        assert_eq!(check(&GOOD.replace("7.0.15", "10.1.0")), Ok(()));
+        assert_eq!(check(&GOOD.replace("7.0.15", "6.2.0"), false), Ok(()));
+        assert_eq!(check(&GOOD.replace("7.0.15", "10.1.0"), false), Ok(()));
     }
 }

@@ -8,6 +8,7 @@
 //!   without waiting are done in that order.
 
 use super::link::Value;
+use super::servers::At;
 use super::{RedisStore, keys, reply};
 use crate::store::{Result, StoreError};
 use std::sync::Arc;
@@ -66,7 +67,7 @@ impl RedisStore {
             for n in 0..=KEYS {
                 unlink.arg(keys::strain(caller, n));
             }
-            self.link.command(&unlink).await?;
+            self.servers.command(At::Workflows, &unlink).await?;
         }
         failed.map_or(Ok(told), Err)
     }
@@ -119,7 +120,7 @@ impl RedisStore {
         for n in 0..commands {
             let mut set = redis::cmd("SET");
             set.arg(keys::strain(caller, n % KEYS)).arg(n);
-            self.link.command(&set).await?;
+            self.servers.command(At::Workflows, &set).await?;
         }
         Ok(0)
     }
@@ -130,7 +131,7 @@ impl RedisStore {
             let key = n % KEYS;
             let mut get = redis::cmd("GET");
             get.arg(keys::strain(caller, key));
-            let found = reply::number(&self.link.command(&get).await?, "a value")?;
+            let found = reply::number(&self.servers.command(At::Workflows, &get).await?, "a value")?;
             // The last that was written with this key.
             let last = (commands - 1 - key) / KEYS * KEYS + key;
             wrong += u64::from(found != last as i64);
@@ -143,7 +144,9 @@ impl RedisStore {
         for burst in 0..BURSTS {
             let mut count = redis::cmd("INCR");
             count.arg(keys::strain(caller, KEYS));
-            let replies = futures::future::join_all((0..BURST).map(|_| self.link.command(&count))).await;
+            let replies =
+                futures::future::join_all((0..BURST).map(|_| self.servers.command(At::Workflows, &count)))
+                    .await;
             for (n, found) in replies.into_iter().enumerate() {
                 wrong += u64::from(found? != Value::Int(burst * BURST + n as i64 + 1));
             }

@@ -85,9 +85,13 @@ impl Dialer {
     }
 
     /// For one node, with the same user, password and TLS.
-    #[expect(dead_code, reason = "for the nodes of a cluster, which are not worked on yet")]
     pub(in crate::store::redis) fn at(&self, node: Endpoint) -> Self {
         Self { address: self.address.at(node), access: self.access.clone() }
+    }
+
+    /// What stands at the address.
+    pub(in crate::store::redis) fn place(&self) -> &Place {
+        &self.address.place
     }
 
     /// Where the password is, if it may change.
@@ -103,9 +107,8 @@ impl Dialer {
         match &self.address.place {
             Place::Node(node) => self.open(node, false).await,
             Place::Sentinels { sentinels, master } => self.ask_sentinels(sentinels, master).await,
-            Place::Cluster(_) => Err(unavailable(
-                "this version does not work on a Redis Cluster yet: give the address of one Redis, or of Sentinels",
-            )),
+            // One node after the other is dialled, see `cluster/`.
+            Place::Cluster(_) => Err(unavailable("a cluster is no one Redis that could be connected to")),
         }
     }
 

@@ -30,10 +30,9 @@ mod tls;
 mod wire;
 
 use super::keys;
-use super::reply;
-use super::scripts::Call;
 use crate::store::{Hint, Layout, Result, StoreError};
 use backlog::{Backlog, Id, Refused};
+use futures::FutureExt as _;
 use parking_lot::Mutex;
 use redis::Cmd;
 use std::sync::Arc;
@@ -44,18 +43,17 @@ use tokio::sync::{Notify, broadcast, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
+pub(super) use address::{Endpoint, Place};
 pub use backlog::{Limits, Policy};
 pub use dial::Access;
 pub(super) use dial::{Dialer, Talk};
 pub(super) use report::field;
 pub use report::{LinkReport, Persistence};
-pub(super) use supervise::{Prepared, prepare};
+pub(super) use supervise::{Prepared, jittered, listen, prepare};
 pub(super) use wire::Value;
 
 /// How long a command may take, its time in the backlog included.
-const COMMAND: Duration = Duration::from_secs(5);
-/// How long a replica may take to confirm a commit, in ms; the commands behind it wait as long.
-const REPLICA_MS: u64 = 1_000;
+pub(super) const COMMAND: Duration = Duration::from_secs(5);
 /// Connections for blocking reads that are kept while nobody reads.
 const IDLE_READERS: usize = 16;
 
@@ -152,7 +150,8 @@ struct Health {
 struct Shared {
     dialer: Dialer,
     options: Options,
-    layout: Layout,
+    /// What it was initialised with; none: it is a node of a cluster, which holds a part of the store.
+    layout: Option<Layout>,
     backlog: Mutex<Backlog<Answer>>,
     /// Something waits in the backlog.
     wake: Notify,
@@ -169,7 +168,7 @@ struct Shared {
 #[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
-    _tasks: Vec<AbortOnDropHandle<()>>,
+    tasks: Vec<AbortOnDropHandle<()>>,
 }
 
 impl Link {
@@ -178,18 +177,54 @@ impl Link {
         dialer: Dialer,
         options: Options,
         prepared: Prepared,
+        layout: Layout,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        let Prepared { talk, layout, run_id, persistence, .. } = prepared;
+        let mut link = Self::begin(dialer, options, Some(prepared), Some(layout), hints);
+        let shared = Arc::clone(&link.shared);
+        let listener = tokio::spawn(async move {
+            let (hints, changed) = (shared.hints.clone(), shared.generation.subscribe());
+            let dial = || {
+                let dialer = shared.dialer.clone();
+                async move { dialer.connect().await }.boxed()
+            };
+            supervise::listen(dial, &keys::hints(layout.epoch), hints, changed).await;
+        });
+        link.tasks.push(AbortOnDropHandle::new(listener));
+        link
+    }
+
+    /// The link to a node of a cluster, which hears no hints. Without a connection it begins by making one.
+    pub(super) fn of_node(
+        dialer: Dialer,
+        options: Options,
+        prepared: Option<Prepared>,
+        hints: broadcast::Sender<Hint>,
+    ) -> Self {
+        Self::begin(dialer, options, prepared, None, hints)
+    }
+
+    fn begin(
+        dialer: Dialer,
+        options: Options,
+        prepared: Option<Prepared>,
+        layout: Option<Layout>,
+        hints: broadcast::Sender<Hint>,
+    ) -> Self {
+        let mut health = Health::default();
+        let mut backlog = Backlog::new(options.limits);
+        let first = prepared.map(|prepared| {
+            health.run_id = prepared.run_id;
+            health.persistence = Some((Instant::now(), prepared.persistence));
+            // Calls may come before the supervisor has begun.
+            backlog.connect();
+            prepared.talk
+        });
         let shared = Arc::new(Shared {
-            backlog: Mutex::new(Backlog::new(options.limits)),
+            backlog: Mutex::new(backlog),
             wake: Notify::new(),
             counters: Counters::default(),
-            health: Mutex::new(Health {
-                run_id,
-                persistence: Some((Instant::now(), persistence)),
-                ..Health::default()
-            }),
+            health: Mutex::new(health),
             generation: watch::Sender::new(0),
             idle: Mutex::default(),
             dialer,
@@ -197,77 +232,25 @@ impl Link {
             layout,
             hints,
         });
-        // Calls may come before the supervisor has begun.
-        shared.backlog.lock().connect();
-        let mut tasks = vec![
-            tokio::spawn(supervise::supervise(Arc::clone(&shared), talk)),
-            tokio::spawn(supervise::listen(Arc::clone(&shared))),
-        ];
+        let mut tasks = vec![tokio::spawn(supervise::supervise(Arc::clone(&shared), first))];
         if shared.dialer.asks_sentinels() {
             tasks.push(tokio::spawn(supervise::follow_sentinels(Arc::clone(&shared))));
         }
         if shared.dialer.password_file().is_some() {
             tasks.push(tokio::spawn(supervise::rotate(Arc::clone(&shared))));
         }
-        Self { shared, _tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect() }
+        Self { shared, tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect() }
     }
 
-    /// Runs a script; loads it again if Redis has forgotten it.
-    pub(super) async fn call(&self, call: &Call) -> Result<Value> {
-        self.script(call, &[]).await.map(|(value, _)| value)
-    }
-
-    /// Runs a script that commits: with durability `replicated` it is answered when a replica has it.
-    pub(super) async fn commit(&self, call: &Call) -> Result<Value> {
-        if self.shared.options.durability == Durability::Local {
-            return self.call(call).await;
+    /// Sends commands in one piece. Returns what each answered, errors among them.
+    pub(super) async fn together(&self, commands: &[&Cmd]) -> Result<Vec<Value>> {
+        let mut packed = Vec::new();
+        for cmd in commands {
+            cmd.write_packed_command(&mut packed);
         }
-        // WAIT is about the writes of its own connection. A batch that is sent again on another one, and is answered
-        // from memory, has written nothing there: so that there is something to wait for, we write.
-        let mut probe = redis::cmd("SET");
-        probe.arg(keys::PROBE).arg(1).arg("EX").arg(60);
-        let mut wait = redis::cmd("WAIT");
-        wait.arg(1).arg(REPLICA_MS);
-        let (value, confirmed) = self.script(call, &[probe, wait]).await?;
-        if matches!(confirmed, Some(Value::Int(n)) if n >= 1) {
-            return Ok(value);
-        }
-        let message = match confirmed {
-            Some(Value::Error(text)) => format!("Redis cannot tell whether a replica has it: {text}"),
-            _ => format!("no replica confirmed a commit within {REPLICA_MS} ms"),
-        };
-        Err(self.shared.failed(&message, true))
-    }
-
-    /// Runs a script, with commands behind it. Returns its value and that of the last of them.
-    async fn script(&self, call: &Call, behind: &[Cmd]) -> Result<(Value, Option<Value>)> {
-        let mut loaded = false;
-        loop {
-            let mut packed = call.cmd.get_packed_command();
-            for cmd in behind {
-                cmd.write_packed_command(&mut packed);
-            }
-            let (last, earlier) = self.shared.send(packed, 1 + behind.len()).await?;
-            let (value, last) = match earlier.into_iter().next() {
-                Some(first) => (first, Some(last)),
-                None => (last, None),
-            };
-            match value {
-                Value::Error(text) if text.starts_with("NOSCRIPT") && !loaded => {
-                    loaded = true;
-                    let mut load = redis::cmd("SCRIPT");
-                    load.arg("LOAD").arg(call.script.source());
-                    self.command(&load).await?;
-                }
-                value => return Ok((reply::checked(value, true)?, last)),
-            }
-        }
-    }
-
-    /// Sends one command.
-    pub(super) async fn command(&self, cmd: &Cmd) -> Result<Value> {
-        let (value, _) = self.shared.send(cmd.get_packed_command(), 1).await?;
-        reply::checked(value, true)
+        let (last, mut values) = self.shared.send(packed, commands.len()).await?;
+        values.push(last);
+        Ok(values)
     }
 
     /// Sends a command that may block for `wait`, on a connection of its own.

@@ -39,6 +39,34 @@ pub struct LinkReport {
     pub persistence: Option<Persistence>,
 }
 
+impl LinkReport {
+    /// All together: connected if all are, the first reason, the oldest wait, the youngest connection; persistence only if
+    /// there is one.
+    pub(in crate::store::redis) fn sum(mut reports: impl Iterator<Item = Self>) -> Self {
+        let mut sum = reports.next().unwrap_or_default();
+        for report in reports {
+            sum.connected &= report.connected;
+            sum.reason = sum.reason.or(report.reason);
+            sum.queued += report.queued;
+            sum.queued_bytes += report.queued_bytes;
+            sum.in_flight += report.in_flight;
+            let wait = [sum.oldest_seconds, report.oldest_seconds].into_iter().flatten();
+            sum.oldest_seconds = wait.reduce(f64::max);
+            sum.bytes_in += report.bytes_in;
+            sum.bytes_out += report.bytes_out;
+            sum.commands += report.commands;
+            sum.connections += report.connections;
+            let age = sum.connected_seconds.zip(report.connected_seconds);
+            sum.connected_seconds = age.map(|(a, b)| a.min(b));
+            sum.not_sent += report.not_sent;
+            sum.maybe_sent += report.maybe_sent;
+            sum.replaced += report.replaced;
+            sum.persistence = None;
+        }
+        sum
+    }
+}
+
 /// What Redis said of its persistence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Persistence {

@@ -17,13 +17,16 @@ use super::report::{Persistence, field};
 use super::wire::Value;
 use super::{Answer, Durability, Shared, connection};
 use crate::model::ids::Partition;
-use crate::store::redis::scripts::{Call, Script};
-use crate::store::redis::{keys, open, reply};
-use crate::store::{Hint, LAYOUT, Layout, Result, StoreError, unknown_layout};
+use crate::store::redis::scripts::Script;
+use crate::store::redis::servers::load;
+use crate::store::redis::{open, reply};
+use crate::store::{Hint, Result, StoreError};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
+use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Pauses between attempts to connect: the first and the longest, before jitter.
@@ -41,42 +44,37 @@ const TOLD_AGAIN: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(in crate::store::redis) struct Prepared {
     pub(in crate::store::redis) talk: Talk,
-    pub(in crate::store::redis) layout: Layout,
-    /// Whether this made an empty Redis a store.
-    pub(in crate::store::redis) initialised: bool,
-    pub(in crate::store::redis) run_id: String,
-    pub(in crate::store::redis) persistence: Persistence,
+    pub(super) run_id: String,
+    pub(super) persistence: Persistence,
 }
 
-/// Connects, looks whether it is a Redis we may work on, loads every script, then initialises the store as `candidate`
-/// or, if that was done, reads as what.
+/// Connects, looks whether it is a Redis we may work on, and loads every script. `clustered`: whether it is to be a node
+/// of a cluster.
 ///
 /// # Errors
 /// What stands in the way; nothing was written.
 pub(in crate::store::redis) async fn prepare(
     dialer: &Dialer,
     durability: Durability,
-    candidate: Layout,
+    clustered: bool,
 ) -> Result<Prepared> {
     // What it writes, it writes again: nothing of a caller is sent.
-    prepared(dialer, durability, candidate).await.map_err(|e| match e {
+    prepared(dialer, durability, clustered).await.map_err(|e| match e {
         StoreError::Unavailable { message, .. } => StoreError::Unavailable { message, sent: false },
         other => other,
     })
 }
 
-async fn prepared(dialer: &Dialer, durability: Durability, candidate: Layout) -> Result<Prepared> {
+async fn prepared(dialer: &Dialer, durability: Durability, clustered: bool) -> Result<Prepared> {
     let mut talk = dialer.connect().await?;
     let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
-    open::check(&info)?;
+    open::check(&info, clustered)?;
     if durability == Durability::Replicated {
         open::check_replicas(&mut talk, &info).await?;
     }
     let mut packed = Vec::new();
     for script in Script::ALL {
-        let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(script.source());
-        load.write_packed_command(&mut packed);
+        load(script).write_packed_command(&mut packed);
     }
     talk.say(&packed).await?;
     for _ in Script::ALL {
@@ -86,34 +84,16 @@ async fn prepared(dialer: &Dialer, durability: Durability, candidate: Layout) ->
         });
         reply::checked(heard?, false)?;
     }
-    let mut call = Call::new(Script::Open, 1);
-    call.arg(keys::META).arg(candidate.version).arg(candidate.partitions).arg(candidate.epoch);
-    let meta = reply::array(talk.ask(&call.cmd).await?, "its meta record")?;
-    let [version, partitions, epoch, made] =
-        <[Value; 4]>::try_from(meta).map_err(|_| reply::unexpected("its meta record"))?;
-    let version = reply::parsed(version, "its layout version")?;
-    if version != LAYOUT {
-        return Err(unknown_layout(version));
-    }
-    let layout = Layout {
-        version,
-        partitions: reply::parsed(partitions, "its number of partitions")?,
-        epoch: reply::parsed(epoch, "its epoch")?,
-    };
-    Ok(Prepared {
-        talk,
-        layout,
-        initialised: reply::number(&made, "its meta record")? == 1,
-        run_id: field(&info, "run_id").to_owned(),
-        persistence: Persistence::read(&info),
-    })
+    Ok(Prepared { talk, run_id: field(&info, "run_id").to_owned(), persistence: Persistence::read(&info) })
 }
 
 /// Serves one connection after the other.
-pub(super) async fn supervise(shared: Arc<Shared>, mut talk: Talk) {
+pub(super) async fn supervise(shared: Arc<Shared>, mut first: Option<Talk>) {
     loop {
-        let connection::Ended(why) = connection::run(&shared, talk).await;
-        tracing::warn!(why, "the connection to Redis is gone");
+        if let Some(talk) = first.take() {
+            let connection::Ended(why) = connection::run(&shared, talk).await;
+            tracing::warn!(why, "the connection to Redis is gone");
+        }
         shared.idle.lock().clear();
         let mut pause = BACKOFF.0;
         let prepared = loop {
@@ -142,25 +122,27 @@ pub(super) async fn supervise(shared: Arc<Shared>, mut talk: Talk) {
         shared.generation.send_modify(|n| *n += 1);
         // No receiver is no fault.
         let _ = shared.hints.send(if replaced { Hint::Replaced } else { Hint::Reconnected });
-        talk = prepared.talk;
+        first = Some(prepared.talk);
     }
 }
 
 /// Makes a connection to the store we know.
 async fn again(shared: &Shared) -> Result<Prepared> {
-    let prepared = prepare(&shared.dialer, shared.options.durability, shared.layout).await?;
-    if prepared.initialised {
+    let mut prepared = prepare(&shared.dialer, shared.options.durability, shared.layout.is_none()).await?;
+    let Some(layout) = shared.layout else { return Ok(prepared) };
+    let (found, initialised) = open::initialise(&mut prepared.talk, layout).await?;
+    if initialised {
         // As it was before: cursors of its streams find them shortened.
         tracing::warn!("Redis came back empty: its runs are lost; initialised the store again");
     }
-    if prepared.layout == shared.layout {
+    if found == layout {
         return Ok(prepared);
     }
     Err(StoreError::Unreadable("another store answers at the address of Redis".into()))
 }
 
 /// Between half of `pause` and all of it.
-fn jittered(pause: Duration) -> Duration {
+pub(in crate::store::redis) fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 1];
     // Without randomness all servers come back together, which Redis survives.
     let _ = getrandom::fill(&mut random);
@@ -198,23 +180,32 @@ pub(super) async fn rotate(shared: Arc<Shared>) {
     }
 }
 
-/// Listens for hints, again and again.
-pub(super) async fn listen(shared: Arc<Shared>) {
-    let channel = keys::hints(shared.layout.epoch);
-    let mut generation = shared.generation.subscribe();
+/// Listens for hints, again and again, each time on a connection that `dial` makes; anew when `changed` says that it may
+/// be to the wrong Redis.
+pub(in crate::store::redis) async fn listen(
+    mut dial: impl FnMut() -> BoxFuture<'static, Result<Talk>> + Send,
+    channel: &str,
+    hints: broadcast::Sender<Hint>,
+    mut changed: watch::Receiver<u64>,
+) {
+    let mut subscribe = redis::cmd("SUBSCRIBE");
+    subscribe.arg(channel);
     let mut pause = BACKOFF.0;
-    let mut first = true;
     loop {
-        generation.mark_unchanged();
-        if let Ok(talk) = subscribed(&shared, &channel).await {
+        changed.mark_unchanged();
+        let subscribed = async {
+            let mut talk = dial().await?;
+            talk.ask(&subscribe).await?;
+            Result::Ok(talk)
+        };
+        if let Ok(talk) = subscribed.await {
             pause = BACKOFF.0;
-            if !std::mem::take(&mut first) {
-                let _ = shared.hints.send(Hint::Reconnected);
-            }
+            // What was published before was not heard. No receiver is no fault.
+            let _ = hints.send(Hint::Reconnected);
             tokio::select! {
-                () = hear(&shared, talk) => {}
+                () = hear(&hints, talk) => {}
                 // The primary may be another one now.
-                _ = generation.changed() => continue,
+                _ = changed.changed() => continue,
             }
         }
         sleep(jittered(pause)).await;
@@ -222,20 +213,12 @@ pub(super) async fn listen(shared: Arc<Shared>) {
     }
 }
 
-async fn subscribed(shared: &Shared, channel: &str) -> Result<Talk> {
-    let mut talk = shared.dialer.connect().await?;
-    let mut subscribe = redis::cmd("SUBSCRIBE");
-    subscribe.arg(channel);
-    talk.ask(&subscribe).await?;
-    Ok(talk)
-}
-
 /// Hears hints until the connection is gone.
-async fn hear(shared: &Shared, mut talk: Talk) {
+async fn hear(hints: &broadcast::Sender<Hint>, mut talk: Talk) {
     while let Some(message) = published(&mut talk).await {
         if let Some(hint) = read_hint(&message) {
             // No receiver is no fault.
-            let _ = shared.hints.send(hint);
+            let _ = hints.send(hint);
         }
     }
 }

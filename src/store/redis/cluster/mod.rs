@@ -1,0 +1,339 @@
+//! A Redis Cluster: a link to each primary, and the way to the one that has a slot.
+//!
+//! ```text
+//! call ─► slot ─► map.rs: who has it? ─► its link ─► reply
+//!           ▲                                │ MOVED, ASK, TRYAGAIN, no connection
+//!           └───────── again, in time ◄──────┘ ─► the map is asked for anew
+//!
+//! tail.rs   a connection for each partition that waits for events
+//! ```
+//!
+//! Invariants
+//! - Only what was provably not carried out goes elsewhere: a node that sends us on did nothing, and neither did one
+//!   that was never written to. What may have happened is the caller's to settle.
+//! - All together takes no longer than one command may ([`COMMAND`]).
+//! - A node that has no slot any more loses its link; what waits in it is answered by then.
+
+mod map;
+mod tail;
+
+use super::keys;
+use super::link::{
+    self, COMMAND, Dialer, Durability, Endpoint, Link, LinkReport, Policy, Prepared, Talk, Value, jittered,
+    prepare,
+};
+use super::{open, reply};
+use crate::model::ids::Partition;
+use crate::store::{Hint, Layout, Result, StoreError};
+use futures::FutureExt as _;
+use map::{Elsewhere, Map};
+use parking_lot::{Mutex, RwLock};
+use redis::Cmd;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tail::Tail;
+use tokio::sync::{Notify, broadcast, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+/// Partitions for each primary, if not told otherwise: enough to spread them over twice as many later.
+pub(super) const PARTITIONS_PER_PRIMARY: u16 = 16;
+/// How long to wait before a slot is tried again that nobody serves just now.
+const PAUSE: Duration = Duration::from_millis(50);
+/// How often a call is sent on.
+const TURNS: u32 = 16;
+/// How often the map is asked for if nothing asks for it.
+const MAP_EVERY: Duration = Duration::from_secs(30);
+/// Between two times that the map is asked for, at least.
+const MAP_PAUSE: Duration = Duration::from_millis(100);
+/// How long a node may take to tell the map.
+const MAP_WITHIN: Duration = Duration::from_secs(1);
+
+/// The nodes.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    dialer: Dialer,
+    options: link::Options,
+    /// Where to ask if no node that we know answers.
+    seeds: Vec<Endpoint>,
+    map: RwLock<Map>,
+    links: Mutex<BTreeMap<Endpoint, Arc<Link>>>,
+    /// The map is to be asked for.
+    stale: Arc<Notify>,
+    /// Counts maps.
+    changed: watch::Sender<u64>,
+    hints: broadcast::Sender<Hint>,
+    tail: Tail,
+    tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
+}
+
+/// A cluster that was found whole, not yet worked on.
+pub(super) struct Found {
+    dialer: Dialer,
+    map: Map,
+    links: BTreeMap<Endpoint, Prepared>,
+}
+
+/// Looks at every primary of a cluster: may we work on it?
+///
+/// # Errors
+/// No node answers, the cluster is not whole, or one of its primaries is not to be worked on.
+pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoint]) -> Result<Found> {
+    let mut why = None;
+    for (n, seed) in seeds.iter().enumerate() {
+        match ask_for_map(&dialer, seed).await {
+            Ok(map) => {
+                let mut links = BTreeMap::new();
+                for node in map.primaries() {
+                    links.insert(
+                        node.clone(),
+                        open::prepared(&dialer.at(node.clone()), durability, true).await?,
+                    );
+                }
+                return Ok(Found { dialer, map, links });
+            }
+            Err(e) => why = Some(format!("{} of {}: {}", n + 1, seeds.len(), reply::said(e))),
+        }
+    }
+    let why = why.unwrap_or_else(|| "none is named".into());
+    Err(StoreError::Unavailable {
+        message: format!("no node told of the cluster; number {why}"),
+        sent: false,
+    })
+}
+
+async fn ask_for_map(dialer: &Dialer, node: &Endpoint) -> Result<Map> {
+    let mut talk = dialer.at(node.clone()).connect().await?;
+    let told = match talk.ask_within(&slots(), MAP_WITHIN).await {
+        Err(e) if e.to_string().contains("cluster support disabled") => {
+            return Err(StoreError::Unavailable {
+                message: "it is no node of a cluster: its address begins with redis://".into(),
+                sent: false,
+            });
+        }
+        told => told?,
+    };
+    Map::read(told, node)
+}
+
+fn slots() -> Cmd {
+    let mut cmd = redis::cmd("CLUSTER");
+    cmd.arg("SLOTS");
+    cmd
+}
+
+impl Found {
+    /// How many primaries it has.
+    pub(super) fn primaries(&self) -> usize {
+        self.links.len()
+    }
+
+    /// The connection to the primary that has the meta record.
+    pub(super) fn home(&mut self) -> Result<&mut Talk> {
+        let home = self.map.primary_of(keys::slot(keys::META.as_bytes())).cloned();
+        let prepared = home.and_then(|home| self.links.get_mut(&home));
+        prepared.map(|p| &mut p.talk).ok_or_else(|| reply::unexpected("the slots of the cluster"))
+    }
+}
+
+impl Cluster {
+    /// Works on it from now on.
+    pub(super) fn new(
+        found: Found,
+        seeds: Vec<Endpoint>,
+        options: link::Options,
+        layout: Layout,
+        hints: broadcast::Sender<Hint>,
+    ) -> Arc<Self> {
+        let Found { dialer, map, links } = found;
+        let links = links.into_iter().map(|(node, prepared)| {
+            let link = Link::of_node(dialer.at(node.clone()), options, Some(prepared), hints.clone());
+            (node, Arc::new(link))
+        });
+        let cluster = Arc::new(Self {
+            links: Mutex::new(links.collect()),
+            dialer,
+            options,
+            seeds,
+            map: RwLock::new(map),
+            stale: Arc::default(),
+            changed: watch::Sender::new(0),
+            hints,
+            tail: Tail::new(layout.partitions),
+            tasks: Mutex::default(),
+        });
+        let keeper = tokio::spawn(keep_map(Arc::downgrade(&cluster)));
+        let listener = tokio::spawn(listen(Arc::downgrade(&cluster), keys::hints(layout.epoch)));
+        *cluster.tasks.lock() = [keeper, listener].map(AbortOnDropHandle::new).into();
+        cluster
+    }
+
+    /// Sends commands in one piece to whoever has the slot. Returns what each answered, errors among them.
+    pub(super) async fn together(&self, slot: u16, commands: &[&Cmd]) -> Result<Vec<Value>> {
+        let deadline = Instant::now() + COMMAND;
+        let mut node = self.primary_of(slot)?;
+        let mut asking = false;
+        let mut turn = 0;
+        loop {
+            turn += 1;
+            let sent = if asking {
+                let ask = redis::cmd("ASKING");
+                // One is for one command.
+                let all: Vec<&Cmd> = commands.iter().flat_map(|cmd| [&ask, *cmd]).collect();
+                let values = self.link(&node).together(&all).await;
+                values.map(|values| values.into_iter().skip(1).step_by(2).collect::<Vec<_>>())
+            } else {
+                self.link(&node).together(commands).await
+            };
+            let in_time = turn < TURNS && Instant::now() + PAUSE < deadline;
+            let elsewhere = match &sent {
+                Ok(values) => match values.first() {
+                    Some(Value::Error(text)) => Elsewhere::read(text, &node),
+                    _ => None,
+                },
+                Err(StoreError::Unavailable { sent: false, .. }) => {
+                    // Perhaps another has taken its place.
+                    self.stale.notify_one();
+                    Some(Elsewhere::Later).filter(|_| self.options.limits.policy == Policy::Queue)
+                }
+                Err(_) => {
+                    self.stale.notify_one();
+                    None
+                }
+            };
+            let Some(elsewhere) = elsewhere.filter(|_| in_time) else { return sent };
+            asking = false;
+            match elsewhere {
+                Elsewhere::Moved(to) => {
+                    self.stale.notify_one();
+                    // A node that does not know better yet would send us back and forth.
+                    if turn > 2 {
+                        sleep(jittered(PAUSE)).await;
+                    }
+                    node = to;
+                }
+                Elsewhere::Ask(to) => (node, asking) = (to, true),
+                Elsewhere::Later => {
+                    self.stale.notify_one();
+                    let pause = (PAUSE * turn).min(deadline.saturating_duration_since(Instant::now()));
+                    sleep(jittered(pause)).await;
+                    node = self.primary_of(slot)?;
+                }
+            }
+        }
+    }
+
+    fn primary_of(&self, slot: u16) -> Result<Endpoint> {
+        let node = self.map.read().primary_of(slot).cloned();
+        node.ok_or_else(|| reply::unexpected("the slots of the cluster"))
+    }
+
+    /// The link to a node; it is made if there is none.
+    fn link(&self, node: &Endpoint) -> Arc<Link> {
+        let mut links = self.links.lock();
+        let make = || {
+            let dialer = self.dialer.at(node.clone());
+            Arc::new(Link::of_node(dialer, self.options, None, self.hints.clone()))
+        };
+        Arc::clone(links.entry(node.clone()).or_insert_with(make))
+    }
+
+    /// One partition that each primary has, as far as it has any.
+    pub(super) fn one_of_each(&self, partitions: u16) -> Vec<Partition> {
+        let map = self.map.read();
+        let mut found = BTreeMap::new();
+        for partition in (0..partitions).map(Partition) {
+            if let Some(node) = map.primary_of(keys::Keys::CLUSTER.slot(partition)) {
+                found.entry(node).or_insert(partition);
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// A connection of its own to the primary of a partition.
+    async fn dial(&self, partition: Partition) -> Result<Talk> {
+        let node = self.primary_of(keys::Keys::CLUSTER.slot(partition))?;
+        self.dialer.at(node).connect().await
+    }
+
+    /// Waits for events.
+    pub(super) fn tail(&self) -> &Tail {
+        &self.tail
+    }
+
+    /// How each link is doing.
+    pub(super) fn reports(&self) -> Vec<(String, LinkReport)> {
+        let links = self.links.lock();
+        links.iter().enumerate().map(|(n, (_, link))| (format!("primary {}", n + 1), link.report())).collect()
+    }
+
+    /// Takes a new map: links of nodes that have no slots go.
+    fn take(&self, map: Map) {
+        if *self.map.read() == map {
+            return;
+        }
+        {
+            let primaries = map.primaries();
+            self.links.lock().retain(|node, _| primaries.contains(&node));
+        }
+        *self.map.write() = map;
+        tracing::info!("slots of the cluster have moved");
+        self.changed.send_modify(|n| *n += 1);
+        // No receiver is no fault.
+        let _ = self.hints.send(Hint::Reconnected);
+    }
+
+    /// Asks one node after the other for the map, those that are connected first.
+    async fn ask_around(&self) -> Option<Map> {
+        let mut nodes: Vec<_> =
+            self.links.lock().iter().map(|(node, link)| (!link.report().connected, node.clone())).collect();
+        nodes.sort();
+        let known = nodes.into_iter().map(|(_, node)| node);
+        for node in known.chain(self.seeds.iter().cloned()) {
+            if let Ok(Ok(map)) = timeout(2 * MAP_WITHIN, ask_for_map(&self.dialer, &node)).await {
+                return Some(map);
+            }
+        }
+        None
+    }
+}
+
+/// Asks for the map whenever it may have changed.
+async fn keep_map(cluster: std::sync::Weak<Cluster>) {
+    loop {
+        {
+            let Some(cluster) = cluster.upgrade() else { return };
+            if let Some(map) = cluster.ask_around().await {
+                cluster.take(map);
+            }
+        }
+        sleep(jittered(2 * MAP_PAUSE)).await;
+        let Some(stale) = cluster.upgrade().map(|c| Arc::clone(&c.stale)) else { return };
+        // Either way it is asked for.
+        let _ = timeout(MAP_EVERY, stale.notified()).await;
+    }
+}
+
+/// Hears hints: every node passes on what any of them is told.
+async fn listen(cluster: std::sync::Weak<Cluster>, channel: String) {
+    let mut turn = 0;
+    let Some((hints, changed)) = cluster.upgrade().map(|c| (c.hints.clone(), c.changed.subscribe())) else {
+        return;
+    };
+    let dial = || {
+        turn += 1;
+        let dialer = cluster.upgrade().and_then(|cluster| {
+            let map = cluster.map.read();
+            let nodes = map.primaries();
+            let node = nodes.get(turn % nodes.len().max(1))?;
+            Some(cluster.dialer.at((*node).clone()))
+        });
+        async move {
+            let closed = || StoreError::Unavailable { message: "the store was closed".into(), sent: false };
+            dialer.ok_or_else(closed)?.connect().await
+        }
+        .boxed()
+    };
+    link::listen(dial, &channel, hints, changed).await;
+}

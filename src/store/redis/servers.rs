@@ -1,0 +1,145 @@
+//! Whom a call goes to: the one Redis there is, or the node of a cluster that has its slot.
+//!
+//! Invariants
+//! - All keys of a call are in one slot, or there is one Redis ([`Servers::spans`]).
+//! - A call is repeated only if it was provably not carried out: a script that was forgotten, a slot that has moved.
+//!
+//! To add a way of asking: here, in terms of [`Servers::together`].
+
+use super::cluster::Cluster;
+use super::keys::{self, Keys};
+use super::link::{Durability, Link, LinkReport, Value};
+use super::reply;
+use super::scripts::{Call, Script};
+use crate::model::ids::Partition;
+use crate::store::{Result, StoreError};
+use redis::Cmd;
+use std::sync::Arc;
+
+/// How long a replica may take to confirm a commit, in ms; the commands behind it wait as long.
+const REPLICA_MS: u64 = 1_000;
+
+/// Whom calls go to.
+#[derive(Debug)]
+pub(super) enum Servers {
+    One(Link),
+    Cluster(Arc<Cluster>),
+}
+
+/// Where the keys of a call are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum At {
+    Partition(Partition),
+    /// What belongs to no partition: workflows.
+    Workflows,
+}
+
+impl At {
+    /// The partition, or the first of the store.
+    pub(super) fn partition(self) -> Partition {
+        match self {
+            Self::Partition(partition) => partition,
+            Self::Workflows => Partition(0),
+        }
+    }
+}
+
+impl Servers {
+    /// Whether one call may be about several partitions.
+    pub(super) fn spans(&self) -> bool {
+        matches!(self, Self::One(_))
+    }
+
+    /// How its keys are spelled.
+    pub(super) fn keys(&self) -> Keys {
+        match self {
+            Self::One(_) => Keys::ALONE,
+            Self::Cluster(_) => Keys::CLUSTER,
+        }
+    }
+
+    /// Runs a script; loads it again if Redis has forgotten it.
+    pub(super) async fn call(&self, at: At, call: &Call) -> Result<Value> {
+        self.script(at, call, &[]).await.map(|(value, _)| value)
+    }
+
+    /// Runs a script that commits: with durability `replicated` it is answered when a replica has it.
+    pub(super) async fn commit(
+        &self,
+        partition: Partition,
+        call: &Call,
+        durability: Durability,
+    ) -> Result<Value> {
+        let at = At::Partition(partition);
+        if durability == Durability::Local {
+            return self.call(at, call).await;
+        }
+        // WAIT is about the writes of its own connection. A batch that is sent again on another one, and is answered
+        // from memory, has written nothing there: so that there is something to wait for, we write.
+        let mut probe = redis::cmd("SET");
+        probe.arg(self.keys().probe(partition)).arg(1).arg("EX").arg(60);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(1).arg(REPLICA_MS);
+        let (value, confirmed) = self.script(at, call, &[&probe, &wait]).await?;
+        if matches!(confirmed, Some(Value::Int(n)) if n >= 1) {
+            return Ok(value);
+        }
+        let message = match confirmed {
+            Some(Value::Error(text)) => format!("Redis cannot tell whether a replica has it: {text}"),
+            _ => format!("no replica confirmed a commit within {REPLICA_MS} ms"),
+        };
+        Err(StoreError::Unavailable { message, sent: true })
+    }
+
+    /// Runs a script, with commands behind it. Returns its value and that of the last of them.
+    async fn script(&self, at: At, call: &Call, behind: &[&Cmd]) -> Result<(Value, Option<Value>)> {
+        let mut commands = vec![&call.cmd];
+        commands.extend(behind);
+        let mut loaded = false;
+        loop {
+            let mut values = self.together(at, &commands).await?.into_iter();
+            match values.next().unwrap_or(Value::Nil) {
+                Value::Error(text) if text.starts_with("NOSCRIPT") && !loaded => {
+                    loaded = true;
+                    self.command(at, &load(call.script)).await?;
+                }
+                value => return Ok((reply::checked(value, true)?, values.next_back())),
+            }
+        }
+    }
+
+    /// Sends one command.
+    pub(super) async fn command(&self, at: At, cmd: &Cmd) -> Result<Value> {
+        let value = self.together(at, &[cmd]).await?.pop().unwrap_or(Value::Nil);
+        reply::checked(value, true)
+    }
+
+    /// Sends commands in one piece. Returns what each answered, errors among them.
+    async fn together(&self, at: At, commands: &[&Cmd]) -> Result<Vec<Value>> {
+        match self {
+            Self::One(link) => link.together(commands).await,
+            Self::Cluster(cluster) => {
+                let slot = match at {
+                    At::Partition(partition) => Keys::CLUSTER.slot(partition),
+                    At::Workflows => keys::slot(keys::WORKFLOW_NAMES.as_bytes()),
+                };
+                cluster.together(slot, commands).await
+            }
+        }
+    }
+
+    /// How the links are doing, each with the name of its Redis if there are several.
+    pub(super) fn reports(&self) -> Vec<(String, LinkReport)> {
+        match self {
+            Self::One(link) => vec![(String::new(), link.report())],
+            Self::Cluster(cluster) => cluster.reports(),
+        }
+    }
+}
+
+/// The command that loads a script.
+pub(super) fn load(script: Script) -> Cmd {
+    let mut load = redis::cmd("SCRIPT");
+    load.arg("LOAD").arg(script.source());
+    load
+}

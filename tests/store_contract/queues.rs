@@ -193,8 +193,17 @@ pub(crate) async fn filling_an_empty_queue_sends_a_hint(f: &Fixture) {
         let name = format!("r{}", lane.sequence);
         lane.apply(&*f.store, vec![creates(&name, vec![add("q", entry(&name, 1), 5)])]).await;
         let soon = std::time::Duration::from_millis(100);
-        if let Ok(hint) = tokio::time::timeout(soon, hints.recv()).await {
-            break hint.unwrap();
+        let heard = async {
+            loop {
+                // That a link listens now is told as well.
+                match hints.recv().await.unwrap() {
+                    Hint::Reconnected => {}
+                    hint => return hint,
+                }
+            }
+        };
+        if let Ok(hint) = tokio::time::timeout(soon, heard).await {
+            break hint;
         }
         assert!(lane.sequence < 100, "no hint ever came");
         take(&*f.store, "q", 10).await;

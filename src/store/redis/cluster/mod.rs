@@ -20,7 +20,6 @@ mod tail;
 use super::keys;
 use super::link::{
     self, COMMAND, Dialer, Durability, Endpoint, Link, LinkReport, Policy, Prepared, Talk, Value, jittered,
-    prepare,
 };
 use super::{open, reply};
 use crate::model::ids::Partition;

@@ -4,7 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use crate::redis_server::{Options, RedisServer};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Ports of nodes are below this, as that of the bus is 10,000 above.
 const PORTS: u16 = 55_000;
@@ -46,9 +47,9 @@ impl RedisCluster {
         for node in &cluster.nodes[1..] {
             assert_eq!(node.command(&format!("CLUSTER MEET 127.0.0.1 {first}")), "+OK");
         }
-        cluster.until(|| cluster.nodes.iter().all(|n| cluster.knows(n) == cluster.nodes.len()));
+        cluster.until(|| cluster.nodes.iter().all(|n| Self::knows(n) == cluster.nodes.len()));
         for (r, replica) in cluster.nodes[masters..].iter().enumerate() {
-            let master = cluster.id(&cluster.nodes[r % masters]);
+            let master = Self::id(&cluster.nodes[r % masters]);
             cluster.until(|| replica.command(&format!("CLUSTER REPLICATE {master}")) == "+OK");
         }
         cluster.until(|| cluster.is_whole());
@@ -111,11 +112,11 @@ impl RedisCluster {
         self.nodes.iter().filter(|n| n.is_running()).map(|n| n.lines("CLUSTER NODES")).collect()
     }
 
-    fn knows(&self, node: &RedisServer) -> usize {
+    fn knows(node: &RedisServer) -> usize {
         node.lines("CLUSTER NODES").iter().filter(|line| !line.contains("handshake")).count()
     }
 
-    fn id(&self, node: &RedisServer) -> String {
+    fn id(node: &RedisServer) -> String {
         node.lines("CLUSTER MYID").remove(0)
     }
 }

@@ -1,5 +1,6 @@
 //! The processes of a measurement: started, measured from outside, ended.
 
+use super::redis::{self, Told};
 use super::series::Recording;
 use super::stats::Summary;
 use super::{Args, Scenario};
@@ -11,13 +12,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 /// A process is ready within this, and ends within this when asked to.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// One that was killed is gone within this.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 /// Redis is at rest when its memory has moved by less than so many bytes …
@@ -26,9 +26,6 @@ const REST_BYTES: f64 = 1_024.0;
 const REST: Duration = Duration::from_millis(500);
 /// … for this long.
 const REST_WITHIN: Duration = Duration::from_secs(10);
-
-/// What Redis says of itself, by name.
-type Info = BTreeMap<String, String>;
 
 /// Everything that is measured.
 pub(super) struct Fleet {
@@ -40,14 +37,15 @@ pub(super) struct Fleet {
     pub(super) recording: Option<Recording>,
     /// In the order in which they end: workers, server, store.
     members: Vec<Member>,
-    redis: Option<String>,
-    /// Its address, with what may be a password.
+    /// `host:port` of each Redis that can be asked for what it did.
+    redis: Vec<String>,
+    /// The address of the store, with what may be a password.
     redis_url: Option<String>,
     /// When the measurement began, and when it was over.
     began: Option<Meter>,
     ended: Option<Meter>,
     /// What Redis says of itself once it is at rest.
-    rest: Option<Info>,
+    rest: Option<Told>,
     /// Where they keep what they write.
     _dir: TempDir,
 }
@@ -76,7 +74,7 @@ struct Meter {
     server_rss: Option<u64>,
     /// The most that one process of each kind has had up to now.
     rss_peak: BTreeMap<&'static str, u64>,
-    redis: Option<Info>,
+    redis: Option<Told>,
 }
 
 /// What Redis was asked while it was measured.
@@ -99,21 +97,30 @@ impl Fleet {
         let dir = TempDir::new("bench")?;
         let logs = args.out.clone().unwrap_or_else(|| dir.path().to_owned());
         let mut members = Vec::new();
-        let mut redis = None;
+        let mut redis = Vec::new();
         let mut store_url = String::new();
         let urls = if let Some(url) = &args.server {
             vec![url.clone()]
         } else {
             let mut store = args.store.clone();
             if store == "redis" {
-                let (child, address) = start_redis(dir.path(), &logs).await?;
+                let (child, address) = redis::start(dir.path(), &logs).await?;
                 members.push(Member { name: "redis", child });
                 store = format!("redis://{address}");
-                redis = Some(address);
+                redis.push(address);
+            } else if store == "cluster" {
+                for (child, address) in redis::start_cluster(dir.path(), &logs).await? {
+                    members.push(Member { name: "redis", child });
+                    redis.push(address);
+                }
+                store = format!("redis+cluster://{}", redis.join(","));
             } else if let Some(address) = store.strip_prefix("redis://").filter(|a| !a.contains('@')) {
                 let address = address.split('/').next().unwrap_or(address);
-                redis =
-                    Some(if address.contains(':') { address.to_owned() } else { format!("{address}:6379") });
+                redis.push(if address.contains(':') {
+                    address.to_owned()
+                } else {
+                    format!("{address}:6379")
+                });
             }
             store_url.clone_from(&store);
             let mut urls = Vec::new();
@@ -136,7 +143,8 @@ impl Fleet {
             let child = command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true).spawn()?;
             members.insert(0, Member { name: "worker", child });
         }
-        let redis_url = Some(store_url).filter(|url| url.starts_with("redis://"));
+        let redis_url =
+            Some(store_url).filter(|url| url.starts_with("redis://") || url.starts_with("redis+cluster://"));
         Ok(Self {
             url,
             nonce,
@@ -171,14 +179,13 @@ impl Fleet {
     }
 
     /// Waits until the memory of Redis does not move any more, for a while; what it says of itself then.
-    async fn at_rest(&self) -> Option<Info> {
-        let address = self.redis.as_ref()?;
+    async fn at_rest(&self) -> Option<Told> {
         let until = Instant::now() + REST_WITHIN;
-        let mut last = redis_info(address).await?;
+        let mut last = Told::of(&self.redis).await?;
         loop {
             tokio::time::sleep(REST).await;
-            let now = redis_info(address).await?;
-            let moved = memory(&last).zip(memory(&now)).map(|(a, b)| (a - b).abs());
+            let now = Told::of(&self.redis).await?;
+            let moved = last.memory().zip(now.memory()).map(|(a, b)| (a - b).abs());
             if moved.is_none_or(|bytes| bytes < REST_BYTES) || Instant::now() >= until {
                 return Some(now);
             }
@@ -187,10 +194,7 @@ impl Fleet {
     }
 
     async fn meter(&self) -> Meter {
-        let redis = match &self.redis {
-            Some(address) => redis_info(address).await,
-            None => None,
-        };
+        let redis = Told::of(&self.redis).await;
         let mut cpu = BTreeMap::from([("driver", cpu_seconds(Some(std::process::id())))]);
         let mut rss_peak = BTreeMap::<_, u64>::new();
         for member in &self.members {
@@ -229,14 +233,21 @@ impl Fleet {
                 summary.redis_scripts_per_task = per_task("cmdstat_evalsha");
                 summary.redis_bytes_written_per_task = per_task("total_net_input_bytes");
                 summary.redis_bytes_read_per_task = per_task("total_net_output_bytes");
+                if let Some((before, after)) = began.redis.as_ref().zip(ended.redis.as_ref())
+                    && let Some(shares) = after.shares(before, "total_commands_processed")
+                {
+                    let shares: Vec<_> =
+                        shares.iter().map(|share| (share * 1_000.0).round() / 1_000.0).collect();
+                    summary.add("redis_commands_by_primary", Some(shares));
+                }
             }
         }
         let before = self.began.as_ref().and_then(|m| m.redis.as_ref());
         // Other scenarios are about something else than runs.
         let before = before.filter(|_| args.scenario.does_tasks() || args.scenario.leaves_runs_open());
         if let (Some(before), Some(rest)) = (before, &self.rest) {
-            let per_run = |of: fn(&Info) -> Option<f64>| Some((of(rest)? - of(before)?) / runs);
-            let (bytes, keys) = (per_run(memory), per_run(keys));
+            let per_run = |of: fn(&Told) -> Option<f64>| Some((of(rest)? - of(before)?) / runs);
+            let (bytes, keys) = (per_run(Told::memory), per_run(Told::keys));
             if args.scenario.leaves_runs_open() {
                 (summary.redis_bytes_per_open_run, summary.redis_keys_per_open_run) = (bytes, keys);
             } else {
@@ -249,7 +260,7 @@ impl Fleet {
             "servers": args.servers,
             "workers": args.worker_processes(),
             "concurrency": args.scenario.takes_credit().then(|| args.credit()),
-            "redis": self.rest.as_ref().map(about),
+            "redis": self.rest.as_ref().map(Told::about),
             "partitions": args.partitions,
             "payload": args.payload,
             "version": env!("CARGO_PKG_VERSION"),
@@ -259,11 +270,7 @@ impl Fleet {
 
     /// By how much something that Redis counts has grown while it was measured.
     fn grown(&self, key: &str) -> Option<f64> {
-        let number = |meter: &Option<Meter>| {
-            let info = meter.as_ref()?.redis.as_ref()?;
-            // A command that was not called yet is not listed.
-            count(info, key).or(key.starts_with("cmdstat_").then_some(0.0))
-        };
+        let number = |meter: &Option<Meter>| meter.as_ref()?.redis.as_ref()?.count(key);
         Some(number(&self.ended)? - number(&self.began)?)
     }
 
@@ -280,8 +287,8 @@ impl Fleet {
 
     /// Commands and scripts that Redis has processed up to now; none if it cannot be asked.
     pub(super) async fn commands(&self) -> Option<(f64, f64)> {
-        let info = redis_info(self.redis.as_ref()?).await?;
-        Some((count(&info, "total_commands_processed")?, count(&info, "cmdstat_evalsha").unwrap_or(0.0)))
+        let told = Told::of(&self.redis).await?;
+        Some((told.count("total_commands_processed")?, told.count("cmdstat_evalsha")?))
     }
 
     /// The address of the Redis that is measured, if it is known.
@@ -309,7 +316,7 @@ fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|e| Failure::failed(format!("where is this program? {e}")))
 }
 
-fn log(logs: &Path, name: &str) -> Result<std::fs::File, Failure> {
+pub(super) fn log(logs: &Path, name: &str) -> Result<std::fs::File, Failure> {
     let path = logs.join(name);
     std::fs::File::create(&path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))
 }
@@ -360,84 +367,6 @@ async fn start_server(
     Ok((child, url))
 }
 
-/// A Redis of our own, as a careful operator would set it up; returns `host:port`.
-async fn start_redis(dir: &Path, logs: &Path) -> Result<(Child, String), Failure> {
-    let port = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
-    let child = Command::new("redis-server")
-        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
-        .args(["--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-min-size", "4gb"])
-        .arg("--dir")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .stdout(log(logs, "redis.log")?)
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|e| Failure::failed(format!("redis-server: {e}; --store embedded needs none")))?;
-    let address = format!("127.0.0.1:{port}");
-    let ready = async {
-        while redis_info(&address).await.is_none() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ready)
-        .await
-        .map_err(|_| Failure::failed("redis-server was not ready within 20 s"))?;
-    Ok((child, address))
-}
-
-/// What Redis says of itself; none if it does not.
-async fn redis_info(address: &str) -> Option<Info> {
-    let ask = async {
-        let mut stream = TcpStream::connect(address).await.ok()?;
-        stream.write_all(b"INFO ALL\r\n").await.ok()?;
-        let mut reader = BufReader::new(stream);
-        let mut head = String::new();
-        reader.read_line(&mut head).await.ok()?;
-        let size: usize = head.trim().strip_prefix('$')?.parse().ok()?;
-        let mut text = vec![0; size.min(1 << 20)];
-        reader.read_exact(&mut text).await.ok()?;
-        let text = String::from_utf8(text).ok()?;
-        Some(
-            text.lines()
-                .filter_map(|l| l.split_once(':'))
-                .map(|(k, v)| (k.to_owned(), v.to_owned()))
-                .collect(),
-        )
-    };
-    tokio::time::timeout(Duration::from_secs(2), ask).await.ok().flatten()
-}
-
-/// A number that Redis tells, or the calls of a command.
-fn count(info: &Info, key: &str) -> Option<f64> {
-    let text = info.get(key)?;
-    text.strip_prefix("calls=").and_then(|t| t.split(',').next()).unwrap_or(text).parse().ok()
-}
-
-/// Bytes that Redis keeps for what is stored: the data with the keys, hash tables and indexes that hold it, and not what
-/// is there for connections and on its way to the disk. (`used_memory_dataset` would leave out the keys' tables, too.)
-fn memory(info: &Info) -> Option<f64> {
-    let passing = ["mem_clients_normal", "mem_clients_slaves", "mem_aof_buffer"];
-    let passing: f64 = passing.iter().filter_map(|key| count(info, key)).sum();
-    Some(count(info, "used_memory")? - passing)
-}
-
-/// Which Redis it is, and whether it writes what it does to a file.
-fn about(info: &Info) -> Value {
-    // Valkey tells its own version beside the one that it is compatible with.
-    let version = info.get("valkey_version").map(|v| format!("valkey {v}"));
-    let version = version.or_else(|| info.get("redis_version").map(|v| format!("redis {v}")));
-    json!({ "version": version, "append_only_file": info.get("aof_enabled").is_some_and(|on| on == "1") })
-}
-
-/// Keys of all databases.
-fn keys(info: &Info) -> Option<f64> {
-    let databases =
-        info.iter().filter(|(name, _)| name.starts_with("db") && name[2..].parse::<u32>().is_ok());
-    let keys = |text: &str| text.strip_prefix("keys=")?.split(',').next()?.parse::<f64>().ok();
-    databases.map(|(_, text)| keys(text)).sum()
-}
-
 /// Processor time of a process, in seconds; 0 where the system does not tell.
 fn cpu_seconds(pid: Option<u32>) -> f64 {
     let ticks = || {
@@ -474,46 +403,6 @@ fn round(seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn info(lines: &[(&str, &str)]) -> Info {
-        lines.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
-    }
-
-    #[test]
-    fn the_memory_of_redis_is_that_of_what_is_stored() {
-        let lines = [
-            ("used_memory", "10000"),
-            ("mem_clients_normal", "1000"),
-            ("mem_clients_slaves", "200"),
-            ("mem_aof_buffer", "30"),
-        ];
-        assert_eq!(memory(&info(&lines)), Some(8_770.0));
-        assert_eq!(memory(&info(&lines[1..])), None);
-    }
-
-    #[test]
-    fn which_redis_it_was_is_told() {
-        let redis = info(&[("redis_version", "7.0.15"), ("aof_enabled", "1")]);
-        assert_eq!(about(&redis), json!({ "version": "redis 7.0.15", "append_only_file": true }));
-        let valkey = info(&[("redis_version", "7.2.4"), ("valkey_version", "8.1.0"), ("aof_enabled", "0")]);
-        assert_eq!(about(&valkey), json!({ "version": "valkey 8.1.0", "append_only_file": false }));
-    }
-
-    #[test]
-    fn commands_and_keys_are_read_from_what_redis_tells() {
-        let info = info(&[
-            ("cmdstat_mset", "calls=17,usec=9,usec_per_call=0.53"),
-            ("total_commands_processed", "99"),
-            ("db0", "keys=12,expires=1,avg_ttl=0"),
-            ("db3", "keys=30,expires=0,avg_ttl=0"),
-            ("dbx", "keys=1000"),
-        ]);
-        assert_eq!(count(&info, "cmdstat_mset"), Some(17.0));
-        assert_eq!(count(&info, "total_commands_processed"), Some(99.0));
-        assert_eq!(count(&info, "cmdstat_get"), None);
-        assert_eq!(keys(&info), Some(42.0));
-        assert_eq!(keys(&Info::new()), Some(0.0));
-    }
 
     #[test]
     fn this_process_has_had_some_of_the_processor() {

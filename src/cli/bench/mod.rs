@@ -39,6 +39,7 @@ mod idle;
 mod link;
 mod open;
 mod progress;
+mod redis;
 mod sampler;
 mod series;
 mod spans;
@@ -99,10 +100,11 @@ pub(super) struct Args {
     /// Size of the input that goes through all tasks, as JSON text; 0 for none [default: a small order; echo 1024]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(0..=PAYLOAD_MAX as i64))]
     payload: Option<u32>,
-    /// "redis" for a private one with an append-only file, redis://host:port, or "embedded"
+    /// "redis" for a private one with an append-only file, "cluster" for a private cluster of three, redis://host:port or
+    /// another address, or "embedded"
     #[arg(long, value_name = "URL", default_value = "redis")]
     store: String,
-    /// Partitions of the store, if it is a new one [default: 8]
+    /// Partitions of the store, if it is a new one [default: 8; 16 for each primary of a cluster]
     #[arg(long, value_name = "N", conflicts_with = "server", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     partitions: Option<u16>,
     /// Server processes on the one store; workers are dealt out among them
@@ -274,8 +276,8 @@ impl Args {
             "ceiling",
             "chain, diamond, echo, fanout and open",
         )?;
-        if self.ceiling && self.store == "embedded" {
-            return Err(Failure::usage("--ceiling is about Redis; give --store redis"));
+        if self.ceiling && (self.store == "embedded" || self.store.contains("cluster")) {
+            return Err(Failure::usage("--ceiling is about one Redis; give --store redis"));
         }
         if self.ceiling && self.store.contains('@') {
             let message = "--ceiling asks Redis for its counters, which this does without a password; give --store redis or \
@@ -477,7 +479,8 @@ mod tests {
             ("echo --subscriptions 10", "--subscriptions is for attach"),
             ("chain --idle 5", "--idle is for attach and workers"),
             ("idle --ceiling", "--ceiling is for"),
-            ("chain --ceiling --store embedded", "--ceiling is about Redis"),
+            ("chain --ceiling --store embedded", "--ceiling is about one Redis"),
+            ("chain --ceiling --store cluster", "--ceiling is about one Redis"),
             ("chain --ceiling --store redis://u:p@h:1", "without a password"),
             ("chain --servers 2 --store embedded --workers 2", "for one server"),
             ("attach --servers 2", "measures one server"),

@@ -108,6 +108,17 @@ fn a_chain_is_measured_with_its_ceiling() {
 }
 
 #[test]
+fn a_cluster_of_our_own_does_the_chain_and_all_its_primaries_work() {
+    let summary = measured("chain --runs 400 --tasks 5 --store cluster");
+    figures_of_many(&summary, 400, 5);
+    costs(&summary, &["driver", "redis", "server", "worker"]);
+    assert_eq!(summary["settings"]["redis"]["primaries"], 3);
+    let shares: Vec<f64> = serde_json::from_value(summary["redis_commands_by_primary"].clone()).unwrap();
+    assert!(shares.len() == 3 && shares.iter().all(|s| (0.2..0.5).contains(s)), "{shares:?}");
+    positive(&summary, "redis_bytes_per_finished_run");
+}
+
+#[test]
 fn payloads_go_through_a_chain_and_come_back_whole() {
     for payload in [0, 1_024, 65_536] {
         let summary = measured(&format!("chain --runs 40 --tasks 2 --payload {payload} --store embedded"));

@@ -463,9 +463,10 @@ impl Checked<'_> {
     }
 }
 
-/// The address without what may be a password.
+/// The address without what may be a password: what stands before an `@`, or all if it has options.
 pub fn redacted(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
+        (Some(scheme), _) if url.contains('?') => format!("{}://…", &url[..scheme]),
         (Some(scheme), Some(at)) if at > scheme => format!("{}://…{}", &url[..scheme], &url[at..]),
         _ => url.to_owned(),
     }
@@ -618,6 +619,19 @@ mod tests {
         assert_eq!(named, defaults.keys().copied().collect());
         for (name, _, _) in VARIABLES {
             assert!(DEFAULTS.contains(name), "{name} must be explained beside its setting");
+        }
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        for (url, shown) in [
+            ("redis://u:p@ss@h:1/2", "redis://…@h:1/2"),
+            ("redis://h:1", "redis://h:1"),
+            ("unix:///s?user=u&pass=se@cret", "unix://…"),
+            ("redis://u:se?cret@h", "redis://…"),
+            ("rediss+sentinel://u:secret@a,b/main", "rediss+sentinel://…@a,b/main"),
+        ] {
+            assert_eq!(redacted(url), shown);
         }
     }
 

@@ -297,11 +297,11 @@ impl<'a> Reader<'a> {
                 STALL.as_secs()
             ));
         }
-        if waits_since.is_none() && now - self.heard >= IDLE {
+        if waits_since.is_none() && !retiring && now - self.heard >= IDLE {
             self.shared.ask_itself(&[redis::cmd("PING")], Answer::Ping);
         }
         let commands = self.shared.counters.commands.load(Relaxed);
-        if now - self.asked_persistence >= PERSISTENCE_EVERY && commands != self.commands_then {
+        if !retiring && now - self.asked_persistence >= PERSISTENCE_EVERY && commands != self.commands_then {
             (self.asked_persistence, self.commands_then) = (now, commands + 1);
             // Before Redis 7 it tells one section at a time.
             let info = ["persistence", "stats"].map(|section| {

@@ -146,7 +146,6 @@ struct Health {
     run_id: String,
 }
 
-#[derive(Debug)]
 struct Shared {
     dialer: Dialer,
     options: Options,
@@ -165,10 +164,16 @@ struct Shared {
 }
 
 /// The connections.
-#[derive(Debug)]
 pub(super) struct Link {
     shared: Arc<Shared>,
     tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+impl std::fmt::Debug for Link {
+    /// Without what is on its way: a password may be.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("report", &self.report()).finish_non_exhaustive()
+    }
 }
 
 impl Link {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/cluster.rs"]
+mod cluster;
 #[path = "support/redis.rs"]
 mod redis_server;
 
@@ -99,4 +101,22 @@ fn one_that_is_not_there_or_lets_nobody_in_is_told_without_the_password() {
     assert_eq!((status, verdict(&found, "reachable").0), (Some(1), "wrong"));
     assert!(!found.to_string().contains("swordfish"), "{found}");
     assert_eq!(doctor("embedded", &[]).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn a_cluster_is_looked_at_by_one_of_its_nodes() {
+    let cluster = cluster::RedisCluster::start(3, 0, Options { aof: true, ..Options::default() });
+    let (status, found) = told(&cluster.url());
+    assert_eq!(status, Some(0), "{found:#}");
+    assert_eq!(verdict(&found, "role").1, "node of a Redis Cluster (master)");
+    assert!(verdict(&found, "store").1.contains("none yet"));
+    let options = downbeat::store::redis::Options { partitions: Some(6), ..Default::default() };
+    downbeat::store::redis::RedisStore::open(&cluster.url(), options).await.unwrap();
+    let (status, found) = told(&cluster.url());
+    assert_eq!(status, Some(0), "{found:#}");
+    assert!(verdict(&found, "store").1.contains("6 partitions"));
+    assert_eq!(verdict(&found, "usable").0, "ok");
+    // The schemes are not mixed up.
+    let alone = cluster.url().replace("redis+cluster", "redis");
+    assert_eq!(verdict(&told(&alone).1, "role").0, "wrong");
 }

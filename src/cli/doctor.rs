@@ -7,6 +7,8 @@
 //! Invariants
 //! - Nothing is changed: an empty Redis stays empty. A store that is there is opened as a server would, which writes
 //!   one key that expires by itself.
+//! - Of a cluster one node is looked at, the first of the address that answers; that all of it is usable is seen by
+//!   opening it.
 //! - A finding that is not `ok` says what to do.
 //!
 //! To add a finding: a line in [`judge`], or a function like [`opened`] if it has to ask for more; a test.
@@ -95,7 +97,7 @@ pub(super) async fn run(args: Args) -> Outcome {
         }
         Ok(found) => {
             let mut findings = judge(&found, config.durability);
-            if found.layout.is_some() && found.info("role") == "master" {
+            if found.layout.is_some() && (found.of_cluster || found.info("role") == "master") {
                 let (finding, report) = opened(url, &config).await;
                 findings.push(finding);
                 link = report;
@@ -180,16 +182,23 @@ fn version(found: &Examined) -> Finding {
 }
 
 fn role(found: &Examined) -> Finding {
-    if found.info("cluster_enabled") == "1" {
-        return Finding::wrong(
+    let clustered = found.info("cluster_enabled") == "1";
+    match (found.of_cluster, clustered, found.info("role")) {
+        (false, true, _) => Finding::wrong(
             "role",
             "node of a Redis Cluster",
-            "redis:// works on a single Redis: give the address of one",
-        );
-    }
-    match found.info("role") {
-        "master" => Finding::ok("role", "primary"),
-        role => Finding::wrong("role", role, "give the address of the primary, or use redis+sentinel://"),
+            "give an address that begins with redis+cluster://, or that of a single Redis",
+        ),
+        (true, false, _) => Finding::wrong(
+            "role",
+            "no node of a Redis Cluster",
+            "give an address that begins with redis://, or that of a node of a cluster",
+        ),
+        (true, true, role) => Finding::ok("role", format!("node of a Redis Cluster ({role})")),
+        (false, false, "master") => Finding::ok("role", "primary"),
+        (false, false, role) => {
+            Finding::wrong("role", role, "give the address of the primary, or use redis+sentinel://")
+        }
     }
 }
 

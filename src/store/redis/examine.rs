@@ -4,10 +4,10 @@
 //! - Nothing is written; an empty Redis stays empty.
 //! - What a user may not ask is left out, and said.
 
-use super::link::{Dialer, Talk, Value, field};
+use super::link::{Dialer, Endpoint, Place, Talk, Value, field};
 use super::{Options, keys, reply};
 use crate::model::time::{Clock as _, SystemClock};
-use crate::store::Result;
+use crate::store::{Result, StoreError};
 use std::collections::BTreeMap;
 use tokio::time::Instant;
 
@@ -21,6 +21,8 @@ const SETTINGS: [&str; 5] =
 #[derive(Debug, Clone, Default)]
 pub struct Examined {
     info: String,
+    /// Whether the address is that of a cluster; then all of this is about one of its nodes, but for the layout.
+    pub of_cluster: bool,
     /// Settings by name, as far as they may be asked.
     pub settings: BTreeMap<String, String>,
     /// Times of a round trip in µs, shortest first.
@@ -51,9 +53,9 @@ impl Examined {
 /// It cannot be reached, or nothing may be asked.
 pub async fn examine(url: &str, options: &Options) -> Result<Examined> {
     let dialer = Dialer::new(url, options.access.clone())?;
-    let mut talk = dialer.connect().await?;
+    let (mut talk, of_cluster) = reach(&dialer).await?;
     let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
-    let mut found = Examined { info, ..Examined::default() };
+    let mut found = Examined { info, of_cluster, ..Examined::default() };
     for name in SETTINGS {
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);
@@ -84,6 +86,9 @@ pub async fn examine(url: &str, options: &Options) -> Result<Examined> {
     }
     let mut meta = redis::cmd("HMGET");
     meta.arg(keys::META).arg("layout").arg("partitions");
+    if let Some(node) = talk.ask(&meta).await.err().and_then(moved) {
+        talk = dialer.at(node).connect().await?;
+    }
     if let Some(value) = asked(&mut talk, &mut found.refused, "HMGET", &meta).await
         && let Ok([layout, partitions]) = <[Value; 2]>::try_from(reply::array(value, "its meta record")?)
         && layout != Value::Nil
@@ -92,6 +97,27 @@ pub async fn examine(url: &str, options: &Options) -> Result<Examined> {
         found.layout = Some((layout, reply::parsed(partitions, "its number of partitions").unwrap_or(0)));
     }
     Ok(found)
+}
+
+/// A connection to what stands at the address; of a cluster, to the first node that answers. The flag says which.
+async fn reach(dialer: &Dialer) -> Result<(Talk, bool)> {
+    let Place::Cluster(nodes) = dialer.place() else { return Ok((dialer.connect().await?, false)) };
+    let mut last = reply::unexpected("its address");
+    for node in nodes {
+        match dialer.at(node.clone()).connect().await {
+            Ok(talk) => return Ok((talk, true)),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// The node that a key has moved to: `MOVED SLOT HOST:PORT`.
+fn moved(error: StoreError) -> Option<Endpoint> {
+    let said = reply::said(error);
+    let mut words = said.strip_prefix("MOVED ")?.split(' ');
+    let (host, port) = words.nth(1)?.rsplit_once(':')?;
+    Some(Endpoint::Tcp(host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
 }
 
 async fn asked(

@@ -22,11 +22,14 @@ use crate::model::time::{LeaseTime, Span};
 use crate::model::token::TaskToken;
 use crate::store::SessionRecord;
 use bytes::Bytes;
+use futures::FutureExt as _;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Tokens that one `Hello` may bring.
 const TOKENS_MAX: usize = 100_000;
+/// How often a worker counts as heard while we do not read what it says.
+const HEARD_WHILE_FULL: std::time::Duration = std::time::Duration::from_secs(1);
 /// Records read at once in a review.
 const REVIEW_MAX: usize = 256;
 /// Characters of a worker's label that are kept.
@@ -133,7 +136,7 @@ impl WorkerStream {
                     if let Some(token) = own_token(&self.inner, &token) {
                         let (partition, run, attempt) = attempt_of(token);
                         let ask = Ask::Command(Command::Heartbeat { attempt, extend_claim: None });
-                        self.inner.send(Envelope { partition, run, ask, reply: Reply::None }).await?;
+                        self.send(Envelope { partition, run, ask, reply: Reply::None }).await?;
                     }
                 }
             }
@@ -156,7 +159,22 @@ impl WorkerStream {
         let (partition, run, attempt) = attempt_of(token);
         let ask = Ask::Command(result_command(attempt, result.outcome));
         let reply = Reply::Result { session: self.key, token: result.token };
-        self.inner.send(Envelope { partition, run, ask, reply }).await
+        self.send(Envelope { partition, run, ask, reply }).await
+    }
+
+    /// Puts a letter in front of its lane. While that is full it is we who do not read: the worker counts as heard, so
+    /// that it keeps its stream and its tasks until the store is back.
+    async fn send(&self, envelope: Envelope) -> Result<(), AppError> {
+        let mut sending = std::pin::pin!(self.inner.send(envelope));
+        if let Some(sent) = sending.as_mut().now_or_never() {
+            return sent;
+        }
+        loop {
+            match tokio::time::timeout(HEARD_WHILE_FULL, sending.as_mut()).await {
+                Ok(sent) => return sent,
+                Err(_) => self.inner.dispatcher.lock().heard(self.key, Instant::now()),
+            }
+        }
     }
 
     /// The next thing to tell the worker; waits. `None`: the stream is over (session taken over, lease passed, or

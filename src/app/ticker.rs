@@ -188,6 +188,7 @@ async fn take(inner: &Inner, partition: Partition, asked: Instant, tick: Ticked)
     if inner.clock.ticked(partition, asked, tick.now, tick.lease_now) {
         went_back(inner, partition);
     }
+    inner.measures.queued(partition, &tick.heads);
     if inner.queues.ticked(partition, &tick.heads) {
         inner.feed.notify_one();
     }

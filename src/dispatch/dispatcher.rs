@@ -514,6 +514,15 @@ impl Dispatcher {
         unfilled
     }
 
+    /// How many streams of sessions are open, and their credit: all of it, and what is in use.
+    pub fn totals(&self) -> (u64, (u64, u64)) {
+        let sessions = self.sessions.values().filter(|s| s.id.is_some() && !s.detached);
+        sessions.fold((0, (0, 0)), |(n, (all, used)), s| {
+            let add = |sum: u64, of: fn(&Credit) -> u32| sum + s.credits.values().map(|c| u64::from(of(c))).sum::<u64>();
+            (n + 1, (add(all, |c| c.max), add(used, |c| c.held + c.reserved)))
+        })
+    }
+
     /// Free credit over all streams, by pool, those without any left out: by type, the fewest labels first.
     pub fn free_credit(&self) -> Vec<(Pool, u32)> {
         let mut free = Vec::new();

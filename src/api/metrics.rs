@@ -10,7 +10,9 @@ use super::meter::{Called, Meter, code_name};
 use crate::app::{Measured, Observed};
 use crate::model::event::EventKind;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, prometheus_text,
+};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt;
@@ -22,7 +24,8 @@ pub(super) const CONTENT_TYPE: &str = prometheus_text::CONTENT_TYPE;
 
 /// All numbers as text.
 pub(super) fn text(measured: Measured, meter: &Meter, called: &Arc<Called>) -> String {
-    let scrape = Scrape { measured, meter: meter.clone(), called: Arc::clone(called), process: Process::read() };
+    let scrape =
+        Scrape { measured, meter: meter.clone(), called: Arc::clone(called), process: Process::read() };
     let mut registry = Registry::default();
     registry.register_collector(Box::new(scrape));
     let mut text = String::with_capacity(64 << 10);
@@ -159,7 +162,11 @@ impl Scrape {
     fn doors(&self, page: &mut Page<'_>) -> fmt::Result {
         let c = self.meter.counts();
         page.gauge("downbeat_connections", "Connections that are open", c.connections.load(Relaxed) as f64)?;
-        page.counter("downbeat_connections_accepted", "Connections that were taken up", c.accepted.load(Relaxed))?;
+        page.counter(
+            "downbeat_connections_accepted",
+            "Connections that were taken up",
+            c.accepted.load(Relaxed),
+        )?;
         let how = ["answered", "closed"].map(|how| [("how", how.to_owned())]);
         page.counters(
             "downbeat_connections_refused",
@@ -198,7 +205,11 @@ impl Scrape {
                 (labels, n.load(Relaxed))
             })
         });
-        page.counters("downbeat_http_requests", "Answers by template of the route and class of the status", classes)?;
+        page.counters(
+            "downbeat_http_requests",
+            "Answers by template of the route and class of the status",
+            classes,
+        )?;
         let took = http.iter().map(|(route, calls)| ([("route", (*route).to_owned())], calls.took.read()));
         page.histograms(
             "downbeat_http_request_seconds",
@@ -214,7 +225,11 @@ impl Scrape {
         });
         page.counters("downbeat_grpc_calls", "Calls that ended, by method and code; streams too", codes)?;
         let took = grpc.iter().map(|(method, calls)| ([("method", (*method).to_owned())], calls.took.read()));
-        page.histograms("downbeat_grpc_call_seconds", "From a call to its end; of streams how long they were open", took)
+        page.histograms(
+            "downbeat_grpc_call_seconds",
+            "From a call to its end; of streams how long they were open",
+            took,
+        )
     }
 
     fn work(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -277,9 +292,17 @@ impl Scrape {
     fn workers_and_events(&self, page: &mut Page<'_>) -> fmt::Result {
         let m = &self.measured;
         page.gauge("downbeat_worker_sessions", "Sessions of workers with a stream here", m.sessions as f64)?;
-        page.gauge("downbeat_worker_credit", "Tasks that workers here would hold at once", m.credit.0 as f64)?;
+        page.gauge(
+            "downbeat_worker_credit",
+            "Tasks that workers here would hold at once",
+            m.credit.0 as f64,
+        )?;
         page.gauge("downbeat_worker_credit_used", "How much of it is in use", m.credit.1 as f64)?;
-        page.gauge("downbeat_queue_tasks", "Tasks that wait for a worker, in all queues of the store", m.queued as f64)?;
+        page.gauge(
+            "downbeat_queue_tasks",
+            "Tasks that wait for a worker, in all queues of the store",
+            m.queued as f64,
+        )?;
         page.gauge(
             "downbeat_queue_oldest_seconds",
             "Age of the run of the first task that waits, moved by its priority",
@@ -292,7 +315,11 @@ impl Scrape {
             "Since the events of the store were last read to their end; 0 while nobody follows",
             m.tail_age,
         )?;
-        page.gauge("downbeat_draining", "1 while the server takes no new work", f64::from(u8::from(m.draining)))
+        page.gauge(
+            "downbeat_draining",
+            "1 while the server takes no new work",
+            f64::from(u8::from(m.draining)),
+        )
     }
 }
 
@@ -319,7 +346,8 @@ impl Process {
         let after: Vec<&str> =
             stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
         let field = |at: usize| after.get(at).and_then(|text| number(text));
-        let boot = file("/proc/stat").and_then(|text| number(text.lines().find_map(|l| l.strip_prefix("btime "))?));
+        let boot =
+            file("/proc/stat").and_then(|text| number(text.lines().find_map(|l| l.strip_prefix("btime "))?));
         Self {
             resident_bytes: statm.split_whitespace().nth(1).and_then(number).map(|pages| pages * page),
             open_fds: std::fs::read_dir("/proc/self/fd").ok().map(|fds| fds.count() as f64),

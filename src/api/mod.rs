@@ -67,7 +67,9 @@ impl Doors {
             meter::Streams::Starts => (options.max_starts, "streams of starts"),
         };
         options.meter.opened(kind, most).ok_or_else(|| {
-            let message = format!("this server has {most} {what}, and takes no more; try again later, or another server");
+            let message = format!(
+                "this server has {most} {what}, and takes no more; try again later, or another server"
+            );
             AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(5))
         })
     }

@@ -14,7 +14,7 @@ use crate::model::time::Span;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
-use http::Request;
+use http::{HeaderValue, Request, Version, header};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -90,7 +90,8 @@ pub async fn serve(
                     let _counted = options.meter.connected();
                     let activity = Arc::new(Activity::default());
                     let io = Guarded::new(stream, options.head_within, options.stalled_after, &activity);
-                    let door = Door { router, options, connection, is_spare, enough: CancellationToken::new() };
+                    let door =
+                        Door { router, options, connection, is_spare, enough: CancellationToken::new() };
                     let running = run(&builder, io, door, activity);
                     if is_spare {
                         // Too late for a goodbye then: it has had its time.
@@ -199,7 +200,8 @@ impl Door {
     }
 
     async fn answer(&self, mut request: Request<Incoming>) -> Response {
-        let answer = match self.refuses(&request) {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let mut answer = match self.refuses(&request) {
             Some(error) if is_grpc(&request) => status(&error).into_http(),
             Some(error) => Refused(error).into_response(),
             None => {
@@ -211,6 +213,9 @@ impl Door {
         if self.is_spare {
             self.options.meter.turned_away(TurnedAway::Answered);
             self.enough.cancel();
+            if is_http1 {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
         }
         answer
     }

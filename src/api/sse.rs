@@ -29,7 +29,12 @@ const COMMENT: &[u8] = b": \n\n";
 const RESET: &[u8] = b"event: reset\ndata: {\"type\":\"reset\"}\n\n";
 
 /// Answers with the events of `feed` until it ends or the server stops.
-pub(crate) fn stream(feed: EventFeed, connection: Connection, comment_every: Duration, open: Open) -> Response {
+pub(crate) fn stream(
+    feed: EventFeed,
+    connection: Connection,
+    comment_every: Duration,
+    open: Open,
+) -> Response {
     let frames = Frames { feed, connection, comment_every, opened: false, ended: false, _open: open };
     let chunks = futures::stream::unfold(frames, |mut frames| async move {
         let chunk = frames.next().await?;

@@ -77,7 +77,8 @@ pub(crate) fn strained(since: std::time::Duration) -> AppError {
 
 /// Too many starts wait; nothing of this one was done.
 pub(crate) fn crowded() -> AppError {
-    let message = "more runs are being started than can be taken now; this one was not started: try again, slower";
+    let message =
+        "more runs are being started than can be taken now; this one was not started: try again, slower";
     AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(1))
 }
 

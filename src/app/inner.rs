@@ -3,8 +3,8 @@
 use super::clock::StoreClock;
 use super::courier::Courier;
 use super::hub::Hub;
-use super::measure::{LaneGauges, LaneMeasured, Measures};
 use super::lane::envelope::Envelope;
+use super::measure::{LaneGauges, LaneMeasured, Measures};
 use super::options::Options;
 use super::plans::Plans;
 use super::queues::Queues;
@@ -166,13 +166,11 @@ impl Inner {
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(error::stopping()),
             Err(mpsc::error::TrySendError::Full(envelope)) => envelope,
         };
-        match tokio::time::timeout(START_WAIT, lane.starts.send(envelope)).await {
-            Ok(sent) => sent.map_err(|_| error::stopping()),
-            Err(_) => {
-                self.measures.starts_crowded.fetch_add(1, Relaxed);
-                Err(error::crowded())
-            }
+        if let Ok(sent) = tokio::time::timeout(START_WAIT, lane.starts.send(envelope)).await {
+            return sent.map_err(|_| error::stopping());
         }
+        self.measures.starts_crowded.fetch_add(1, Relaxed);
+        Err(error::crowded())
     }
 
     /// How each lane stands.

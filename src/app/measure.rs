@@ -71,7 +71,8 @@ impl Histogram {
 }
 
 /// Bounds of times that a store takes, in seconds.
-const TIMES: &[f64] = &[0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+const TIMES: &[f64] =
+    &[0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
 /// Bounds of times that deciding takes, in seconds.
 const SHORT: &[f64] = &[0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25];
 /// Bounds of sizes of batches.

@@ -518,7 +518,9 @@ impl Dispatcher {
     pub fn totals(&self) -> (u64, (u64, u64)) {
         let sessions = self.sessions.values().filter(|s| s.id.is_some() && !s.detached);
         sessions.fold((0, (0, 0)), |(n, (all, used)), s| {
-            let add = |sum: u64, of: fn(&Credit) -> u32| sum + s.credits.values().map(|c| u64::from(of(c))).sum::<u64>();
+            let add = |sum: u64, of: fn(&Credit) -> u32| {
+                sum + s.credits.values().map(|c| u64::from(of(c))).sum::<u64>()
+            };
             (n + 1, (add(all, |c| c.max), add(used, |c| c.held + c.reserved)))
         })
     }

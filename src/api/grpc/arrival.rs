@@ -129,8 +129,8 @@ impl Messages {
             self.head[self.have..self.have + n].copy_from_slice(taken);
             self.have += n;
             if self.have == HEAD {
-                let [_, a, b, c, d] = self.head;
-                self.left = u32::from_be_bytes([a, b, c, d]) as usize;
+                let length = self.head.last_chunk().copied().unwrap_or_default();
+                self.left = u32::from_be_bytes(length) as usize;
                 self.have = 0;
                 ended |= self.left == 0;
             }

@@ -2,10 +2,10 @@
 
 use super::{Answers, Connection, Reply, convert, start_many, status};
 use crate::api::Doors;
-use crate::api::meter::{Open, Streams};
 use crate::api::check::{check_priority, check_tags, event_type, word};
 use crate::api::error::invalid;
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
+use crate::api::meter::{Open, Streams};
 use crate::app::view::{EventFilter, StartAt, StartRequest, ValueAddress};
 use crate::app::{AppError, EventFeed, RunFeed};
 use crate::model::ids::{RunId, SignalId, SignalName, TaskPath};

@@ -2,10 +2,10 @@
 //! name of the part and what is wrong with it; nothing unknown is ignored.
 
 use super::words;
-use crate::api::meter::Held;
-use crate::api::{Doors, Options};
 use crate::api::error::{Refused, invalid, invalid_all};
 use crate::api::limits::{DOCUMENT_MAX, DRAIN_MAX, PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
+use crate::api::meter::Held;
+use crate::api::{Doors, Options};
 use crate::app::AppError;
 use crate::model::document::Format;
 use crate::model::duration;
@@ -165,7 +165,10 @@ pub(crate) fn wait(text: &str) -> Result<Span, String> {
 
 /// A JSON body of at most `MAX` bytes, not yet read.
 #[derive(Debug)]
-pub(crate) struct JsonBody<const MAX: usize>(Bytes, #[expect(dead_code, reason = "counts the bytes while they are here")] Held);
+pub(crate) struct JsonBody<const MAX: usize>(
+    Bytes,
+    #[expect(dead_code, reason = "counts the bytes while they are here")] Held,
+);
 
 impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
     type Rejection = Refused;
@@ -467,7 +470,7 @@ mod tests {
     }
 
     fn read(text: &'static str) -> Result<(Bytes, u32), AppError> {
-        let body = JsonBody::<100>(Bytes::from_static(text.as_bytes()));
+        let body = JsonBody::<100>(Bytes::from_static(text.as_bytes()), Options::default().meter.body(100));
         let example: Example<'_> = body.read().map_err(|Refused(e)| e)?;
         Ok((body.text(example.input), example.count))
     }

@@ -2,8 +2,8 @@
 
 use super::extract::{Params, Segments};
 use super::view::{json, json_text};
-use crate::api::{Doors, meter};
 use crate::api::error::{Answer, Problem};
+use crate::api::{Doors, meter};
 use crate::app::{App, AppError};
 use crate::model::error::ErrorCode;
 use axum::extract::State;

@@ -272,11 +272,10 @@ impl Scrape {
         )?;
         page.gauge("downbeat_lane_commits", "Commits under way", sum(|l| l.commits))?;
         page.gauge("downbeat_lane_cached_bytes", "Memory of runs that are kept", sum(|l| l.cached))?;
-        let stuck = m.lanes.iter().map(|l| l.stuck_ms).max().unwrap_or(0);
         page.gauge(
             "downbeat_store_stuck_seconds",
-            "For how long the store has taken nothing although something was sent",
-            stuck as f64 / 1e3,
+            "For how long the store has taken nothing, or not answered, although it was asked",
+            m.stuck,
         )?;
         page.histogram("downbeat_commit_batch", "Decisions in a committed batch", &m.batch)?;
         page.histogram("downbeat_commit_seconds", "From sending a batch to its answer", &m.commit)?;

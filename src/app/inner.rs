@@ -4,7 +4,7 @@ use super::clock::StoreClock;
 use super::courier::Courier;
 use super::hub::Hub;
 use super::lane::envelope::Envelope;
-use super::measure::{LaneGauges, LaneMeasured, Measures};
+use super::measure::{LaneGauges, LaneMeasured, Measures, Stuck};
 use super::options::Options;
 use super::plans::Plans;
 use super::queues::Queues;
@@ -42,6 +42,8 @@ pub(crate) struct Inner {
     pub(crate) alarm: Alarm,
     /// What is counted.
     pub(crate) measures: Measures,
+    /// Since when the store has not answered a tick: there is always one soon.
+    pub(crate) pulse: Stuck,
     /// This boot of this server.
     pub(crate) boot: Nonce,
     lanes: Vec<LaneDoor>,
@@ -75,8 +77,9 @@ struct LaneDoor {
 
 /// A start waits no longer than this for a place in front of its lane.
 const START_WAIT: Duration = Duration::from_secs(1);
-/// When the store has taken nothing for this long although something was sent, starts are turned away at once.
-const STRAINED_AFTER: Duration = Duration::from_secs(1);
+/// When the store has taken nothing, or answered nothing, for this long although it was asked, starts are turned away at
+/// once. A busy store may be silent for less: while it forks, say.
+const STRAINED_AFTER: Duration = Duration::from_secs(2);
 
 impl Inner {
     /// Wires a server to its store. The lanes are returned to be spawned.
@@ -114,6 +117,7 @@ impl Inner {
             feed: Notify::new(),
             alarm: Alarm::default(),
             measures: Measures::new(layout.partitions),
+            pulse: Stuck::default(),
             courier: Courier::default(),
             store,
             layout,
@@ -156,11 +160,7 @@ impl Inner {
         if !envelope.is_start() {
             return lane.letters.send(envelope).await.map_err(|_| error::stopping());
         }
-        let stuck = lane.gauges.stuck_for();
-        if stuck >= STRAINED_AFTER {
-            self.measures.starts_strained.fetch_add(1, Relaxed);
-            return Err(error::strained(stuck));
-        }
+        self.admit(lane.gauges.stuck.long())?;
         let envelope = match lane.starts.try_send(envelope) {
             Ok(()) => return Ok(()),
             Err(mpsc::error::TrySendError::Closed(_)) => return Err(error::stopping()),
@@ -171,6 +171,27 @@ impl Inner {
         }
         self.measures.starts_crowded.fetch_add(1, Relaxed);
         Err(error::crowded())
+    }
+
+    /// Whether a start may go on, where the store has taken nothing for `stuck`.
+    fn admit(&self, stuck: Duration) -> Result<(), AppError> {
+        let stuck = stuck.max(self.pulse.long());
+        if stuck < STRAINED_AFTER {
+            return Ok(());
+        }
+        self.measures.starts_strained.fetch_add(1, Relaxed);
+        Err(error::strained(stuck))
+    }
+
+    /// Whether starts may be looked at: not while the store would not even say which workflow is meant.
+    pub(crate) fn admit_starts(&self) -> Result<(), AppError> {
+        self.admit(self.lanes.iter().map(|lane| lane.gauges.stuck.long()).min().unwrap_or_default())
+    }
+
+    /// For how long the store has taken nothing, or not answered.
+    pub(crate) fn stuck(&self) -> Duration {
+        let lanes = self.lanes.iter().map(|lane| lane.gauges.stuck.long());
+        lanes.max().unwrap_or_default().max(self.pulse.long())
     }
 
     /// How each lane stands.
@@ -184,7 +205,6 @@ impl Inner {
                 starts: starts + in_front(&lane.starts),
                 commits: g.commits.load(Relaxed),
                 cached: g.cached.load(Relaxed),
-                stuck_ms: g.stuck_for().as_millis() as u64,
             }
         };
         self.lanes.iter().map(one).collect()

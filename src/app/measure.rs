@@ -163,8 +163,45 @@ impl Measures {
     }
 }
 
-/// What a lane tells of itself, without being asked.
+/// Since when the store has taken nothing although it was asked to.
 #[derive(Debug)]
+pub(crate) struct Stuck {
+    /// In ms after `begun` plus one; 0: it takes.
+    since: AtomicU64,
+    begun: Instant,
+}
+
+impl Default for Stuck {
+    fn default() -> Self {
+        Self { since: AtomicU64::new(0), begun: Instant::now() }
+    }
+}
+
+impl Stuck {
+    /// None: it takes.
+    pub(crate) fn since(&self, since: Option<Instant>) {
+        let ms = since.map_or(0, |at| at.saturating_duration_since(self.begun).as_millis() as u64 + 1);
+        self.since.store(ms, Relaxed);
+    }
+
+    /// From now on, unless it was before.
+    pub(crate) fn from_now(&self) {
+        let ms = self.begun.elapsed().as_millis() as u64 + 1;
+        // Err: it was before.
+        let _ = self.since.compare_exchange(0, ms, Relaxed, Relaxed);
+    }
+
+    /// For how long.
+    pub(crate) fn long(&self) -> Duration {
+        match self.since.load(Relaxed) {
+            0 => Duration::ZERO,
+            ms => self.begun.elapsed().saturating_sub(Duration::from_millis(ms - 1)),
+        }
+    }
+}
+
+/// What a lane tells of itself, without being asked.
+#[derive(Debug, Default)]
 pub(crate) struct LaneGauges {
     /// Letters that are in slots, starts included.
     pub(crate) waiting: AtomicU64,
@@ -174,39 +211,8 @@ pub(crate) struct LaneGauges {
     pub(crate) commits: AtomicU64,
     /// Bytes of runs that are kept.
     pub(crate) cached: AtomicU64,
-    /// Since when the store has taken nothing although something was sent, in ms after `begun` plus one; 0: it takes.
-    stuck: AtomicU64,
-    begun: Instant,
-}
-
-impl Default for LaneGauges {
-    fn default() -> Self {
-        let zero = || AtomicU64::new(0);
-        Self {
-            waiting: zero(),
-            starts: zero(),
-            commits: zero(),
-            cached: zero(),
-            stuck: zero(),
-            begun: Instant::now(),
-        }
-    }
-}
-
-impl LaneGauges {
-    /// Says since when the store has taken nothing; none: it does.
-    pub(crate) fn stuck_since(&self, since: Option<Instant>) {
-        let ms = since.map_or(0, |at| at.saturating_duration_since(self.begun).as_millis() as u64 + 1);
-        self.stuck.store(ms, Relaxed);
-    }
-
-    /// For how long the store has taken nothing although something was sent.
-    pub(crate) fn stuck_for(&self) -> Duration {
-        match self.stuck.load(Relaxed) {
-            0 => Duration::ZERO,
-            ms => self.begun.elapsed().saturating_sub(Duration::from_millis(ms - 1)),
-        }
-    }
+    /// Since when nothing that it sent was taken.
+    pub(crate) stuck: Stuck,
 }
 
 /// A look at what this server has counted. All of it is of this server alone.
@@ -229,6 +235,8 @@ pub struct Measured {
     pub starts_refused: [u64; 3],
     /// Of each lane.
     pub lanes: Vec<LaneMeasured>,
+    /// For how long the store has taken nothing, or not answered, in seconds.
+    pub stuck: f64,
     /// Streams of workers.
     pub sessions: u64,
     /// Credit of all workers here, and how much of it is in use.
@@ -260,8 +268,6 @@ pub struct LaneMeasured {
     pub commits: u64,
     /// Bytes of runs that are kept.
     pub cached: u64,
-    /// For how long the store has taken nothing, in ms.
-    pub stuck_ms: u64,
 }
 
 impl App {
@@ -292,6 +298,7 @@ fn measured(inner: &Inner) -> Measured {
         not_applied: m.not_applied.load(Relaxed),
         starts_refused: [&m.starts_strained, &m.starts_crowded, &m.starts_abandoned].map(|n| n.load(Relaxed)),
         lanes: inner.lanes_measured(),
+        stuck: inner.stuck().as_secs_f64(),
         sessions,
         credit,
         queued,
@@ -320,14 +327,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lane_is_stuck_from_the_first_moment_on_until_it_is_not() {
-        let gauges = LaneGauges::default();
-        assert_eq!(gauges.stuck_for(), Duration::ZERO);
-        gauges.stuck_since(Some(Instant::now()));
+    async fn it_is_stuck_from_the_first_moment_on_until_it_is_not() {
+        let stuck = Stuck::default();
+        assert_eq!(stuck.long(), Duration::ZERO);
+        stuck.since(Some(Instant::now()));
         tokio::time::advance(Duration::from_millis(1_500)).await;
-        assert_eq!(gauges.stuck_for(), Duration::from_millis(1_500));
-        gauges.stuck_since(None);
-        assert_eq!(gauges.stuck_for(), Duration::ZERO);
+        stuck.from_now();
+        assert_eq!(stuck.long(), Duration::from_millis(1_500));
+        stuck.since(None);
+        assert_eq!(stuck.long(), Duration::ZERO);
+        stuck.from_now();
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(stuck.long(), Duration::from_millis(500));
     }
 
     #[test]

@@ -165,8 +165,12 @@ struct Seen {
 async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
     let asked = Instant::now();
     let mut seen = Seen::default();
+    inner.pulse.from_now();
     let ticks = match inner.store.tick(partitions, DUE_MAX).await {
-        Ok(ticks) => ticks,
+        Ok(ticks) => {
+            inner.pulse.since(None);
+            ticks
+        }
         Err(error) => {
             tracing::warn!(%error, "partitions could not be ticked; trying again");
             // As soon as may be.

@@ -40,23 +40,19 @@ impl Server {
 
     /// Starts `downbeat serve` on a store: a URL, or `embedded` with its directory.
     pub fn serve(store: &str, data: Option<&Path>, listen: SocketAddr) -> Self {
-        Self::serve_with(store, data, listen, &[])
-    }
-
-    /// The same with variables of its environment.
-    pub fn serve_with(
-        store: &str,
-        data: Option<&Path>,
-        listen: SocketAddr,
-        variables: &[(&str, &str)],
-    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         if let Some(data) = data {
             command.arg("--data").arg(data);
         }
-        command.envs(variables.iter().copied());
         Self::spawn(&mut command)
+    }
+
+    /// Starts `downbeat serve` on a Redis, with settings by their variables, e.g. `("DOWNBEAT_LEASE", "2s")`.
+    pub fn serve_with(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::spawn(command.envs(settings.iter().copied()))
     }
 
     fn spawn(command: &mut Command) -> Self {
@@ -100,16 +96,17 @@ impl Server {
         self.log.lock().unwrap().clone()
     }
 
-    /// Files and sockets that it has open.
-    pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+    /// The memory that it has in use, in bytes. Zero where the system does not tell.
+    pub fn memory(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
+        let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
+        rss.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib << 10)
     }
 
-    /// Its memory in RAM, in bytes.
-    pub fn resident(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    /// How many files and sockets it has open. Zero where the system does not tell.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
     }
 
     /// Waits until it has stopped; its exit status.

@@ -140,7 +140,7 @@ impl Lane {
         gauges.starts.store(self.starts as u64, Relaxed);
         gauges.commits.store(self.commits as u64, Relaxed);
         gauges.cached.store(self.slots.bytes() as u64, Relaxed);
-        gauges.stuck_since(self.stuck);
+        gauges.stuck.since(self.stuck);
     }
 
     fn deliver(&mut self, envelope: Envelope) {

@@ -185,7 +185,7 @@ impl Stuck {
     }
 
     /// From now on, unless it was before.
-    pub(crate) fn from_now(&self) {
+    pub(crate) fn begins(&self) {
         let ms = self.begun.elapsed().as_millis() as u64 + 1;
         // Err: it was before.
         let _ = self.since.compare_exchange(0, ms, Relaxed, Relaxed);
@@ -332,11 +332,11 @@ mod tests {
         assert_eq!(stuck.long(), Duration::ZERO);
         stuck.since(Some(Instant::now()));
         tokio::time::advance(Duration::from_millis(1_500)).await;
-        stuck.from_now();
+        stuck.begins();
         assert_eq!(stuck.long(), Duration::from_millis(1_500));
         stuck.since(None);
         assert_eq!(stuck.long(), Duration::ZERO);
-        stuck.from_now();
+        stuck.begins();
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(stuck.long(), Duration::from_millis(500));
     }

@@ -7,6 +7,7 @@ use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
+use crate::dispatch::dispatcher::TYPES_MAX;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
@@ -55,6 +56,13 @@ pub(crate) fn label(text: &str) -> String {
     let clean: String =
         text.chars().take(LABEL_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if clean.is_empty() { "worker".to_owned() } else { clean }
+}
+
+fn too_many_types() -> AppError {
+    AppError::new(
+        ErrorCode::TooLarge,
+        format!("a worker serves at most {TYPES_MAX} task types on one stream"),
+    )
 }
 
 fn attempt_of(token: TaskToken) -> (Partition, crate::model::ids::RunId, AttemptKey) {
@@ -119,6 +127,9 @@ impl WorkerStream {
         match message {
             FromWorker::Credit(subscription) => {
                 let mut dispatcher = self.inner.dispatcher.lock();
+                if !dispatcher.may_serve(self.key, &subscription.task_type) {
+                    return Err(too_many_types());
+                }
                 if let Some(effective) = dispatcher.set_credit(self.key, &subscription) {
                     self.outbox.credit_ack(effective);
                 }
@@ -180,12 +191,25 @@ impl WorkerStream {
     /// The next thing to tell the worker; waits. `None`: the stream is over (session taken over, lease passed, or
     /// the server stops). Cancel safe.
     pub async fn next(&mut self) -> Option<ToWorker> {
-        self.outbox.next().await
+        let was_full = self.outbox.is_full();
+        let next = self.outbox.next().await;
+        self.read_from(was_full);
+        next
     }
 
     /// The next thing to tell the worker, if there is one now. `Some(None)`: over.
     pub fn try_next(&mut self) -> Option<Option<ToWorker>> {
-        self.outbox.try_next()
+        let was_full = self.outbox.is_full();
+        let next = self.outbox.try_next();
+        self.read_from(was_full);
+        next
+    }
+
+    /// A worker that had too much to read may be given more.
+    fn read_from(&self, was_full: bool) {
+        if was_full && !self.outbox.is_full() {
+            self.inner.feed.notify_one();
+        }
     }
 }
 
@@ -201,6 +225,9 @@ impl App {
                 ErrorCode::TooLarge,
                 format!("at most {TOKENS_MAX} tokens in one Hello"),
             ));
+        }
+        if hello.subscriptions.len() > TYPES_MAX {
+            return Err(too_many_types());
         }
         let opened = open_session(inner, &hello);
         let (id, epoch) = tokio::time::timeout(inner.options.call_timeout.to_std(), opened)

@@ -165,7 +165,7 @@ struct Seen {
 async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
     let asked = Instant::now();
     let mut seen = Seen::default();
-    inner.pulse.from_now();
+    inner.pulse.begins();
     let ticks = match inner.store.tick(partitions, DUE_MAX).await {
         Ok(ticks) => {
             inner.pulse.since(None);

@@ -174,8 +174,13 @@ mod tests {
     }
 
     fn code(error: &axum::Error) -> tonic::Code {
-        let source = std::error::Error::source(error).unwrap();
-        source.downcast_ref::<tonic::Status>().unwrap().code()
+        let mut cause: &dyn std::error::Error = error;
+        loop {
+            cause = cause.source().unwrap();
+            if let Some(status) = cause.downcast_ref::<tonic::Status>() {
+                return status.code();
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -226,3 +226,37 @@ async fn a_redis_that_dies_and_comes_back() {
     let redis = RedisServer::start(Options { aof: true, ..Options::default() });
     under_load(redis, RedisServer::kill9, RedisServer::restart).await;
 }
+
+/// What `/metrics` tells of the link, without `downbeat_store_`.
+async fn link(server: &Server) -> std::collections::BTreeMap<String, f64> {
+    let page = server.get("/metrics").await;
+    let lines = page.text().lines().filter_map(|l| l.strip_prefix("downbeat_store_")?.rsplit_once(' '));
+    lines.map(|(name, value)| (name.to_owned(), value.parse().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn the_link_is_told_with_names_that_are_explained() {
+    let mut redis = RedisServer::start(Options::default());
+    let server = Server::serve(&redis.url(), None, free_address());
+    let told = link(&server).await;
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/guide/metrics.md")).unwrap();
+    let explained = page.lines().filter_map(|l| l.strip_prefix("| `downbeat_store_")?.split('`').next());
+    // The sign to watch is no name.
+    let explained: std::collections::BTreeSet<_> = explained.filter(|name| !name.contains(' ')).collect();
+    assert_eq!(told.keys().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), explained);
+    assert!(
+        told["connected"] > 0.0 && told["commands_total"] > 0.0 && told["read_bytes_total"] > 0.0,
+        "{told:?}"
+    );
+    redis.kill9();
+    let changes = async |connected: f64| {
+        while (link(&server).await["connected"] - connected).abs() > 0.5 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(changes(0.0)).await;
+    redis.restart();
+    soon(changes(1.0)).await;
+    assert!(link(&server).await["connections_total"] >= told["connections_total"] + 1.0);
+}

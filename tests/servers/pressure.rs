@@ -95,9 +95,8 @@ impl Load {
     }
 }
 
-/// Completes whatever it is given, on one stream, which must not end; how many results were accepted.
-async fn work(mut worker: Worker, load: Arc<Load>) -> usize {
-    let mut accepted = 0;
+/// Completes whatever it is given, on one stream, which must not end.
+async fn work(mut worker: Worker, load: Arc<Load>) {
     while !load.over.load(Ordering::Relaxed) {
         let Ok(message) = tokio::time::timeout(Duration::from_millis(200), worker.hear()).await else {
             continue;
@@ -116,13 +115,33 @@ async fn work(mut worker: Worker, load: Arc<Load>) -> usize {
             FromServer::ResultAcks(list) => {
                 for ack in list.acks {
                     assert_eq!(ack.status(), v1::result_ack::Status::Accepted);
-                    accepted += 1;
                 }
             }
             other => drop(other),
         }
     }
-    accepted
+}
+
+/// The same with a worker that resumes its session when its stream ends.
+async fn work_and_resume(url: String, load: Arc<Load>) {
+    let builder = downbeat::client::worker::Worker::builder(url);
+    let worker = builder.handle("order-pack", 20, async |_| Ok("1".into())).build().unwrap();
+    let handle = worker.handle();
+    let running = tokio::spawn(worker.run());
+    while !load.over.load(Ordering::Relaxed) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    handle.shutdown(Duration::from_secs(5));
+    running.await.unwrap().unwrap();
+}
+
+/// What becomes of the stream of a worker.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    /// It stays open.
+    Stays,
+    /// A Redis that was another process is another one, until it is known that nothing is lost: workers resume.
+    Resumes,
 }
 
 /// Waits until readiness is `status`; how long that took. Liveness is always there.
@@ -143,12 +162,23 @@ async fn readiness(server: &Server, status: u16) -> Duration {
 }
 
 /// Puts a server under load, breaks its Redis until starts are refused, mends it, and counts.
-async fn under_load(mut redis: RedisServer, breaks: fn(&mut RedisServer), mends: fn(&mut RedisServer)) {
+async fn under_load(
+    mut redis: RedisServer,
+    worker: Kind,
+    breaks: fn(&mut RedisServer),
+    mends: fn(&mut RedisServer),
+) {
     let server = Arc::new(Server::serve(&redis.url(), None, free_address()));
     server.register_echo("order").await;
     let load = Arc::new(Load::default());
-    let (worker, _) = Worker::hello(&server, "order-pack", 20).await;
-    let worker = tokio::spawn(work(worker, Arc::clone(&load)));
+    let worker_of = async |load: &Arc<Load>| match worker {
+        Kind::Stays => {
+            let (worker, _) = Worker::hello(&server, "order-pack", 20).await;
+            tokio::spawn(work(worker, Arc::clone(load)))
+        }
+        Kind::Resumes => tokio::spawn(work_and_resume(server.url(), Arc::clone(load))),
+    };
+    let worker = worker_of(&load).await;
     let mut callers = Vec::new();
     for n in 0..4 {
         callers.push(tokio::spawn(Arc::clone(&load).rest(Arc::clone(&server), n)));
@@ -175,9 +205,8 @@ async fn under_load(mut redis: RedisServer, breaks: fn(&mut RedisServer), mends:
     }
     soon(worker).await.unwrap();
     // Whoever holds work when the load is over has gone: another one does it.
-    let (worker, _) = Worker::hello(&server, "order-pack", 100).await;
     let rest = Arc::new(Load::default());
-    let worker = tokio::spawn(work(worker, Arc::clone(&rest)));
+    let worker = worker_of(&rest).await;
     let (mut refused, mut unknown) = (0, 0);
     let mut times = Vec::new();
     for Told { id, refused: why, took } in told {
@@ -212,19 +241,19 @@ async fn under_load(mut redis: RedisServer, breaks: fn(&mut RedisServer), mends:
 async fn a_redis_that_is_full() {
     let full = |redis: &mut RedisServer| assert_eq!(redis.command("CONFIG SET maxmemory 1kb"), "+OK");
     let room = |redis: &mut RedisServer| assert_eq!(redis.command("CONFIG SET maxmemory 0"), "+OK");
-    under_load(RedisServer::start(Options::default()), full, room).await;
+    under_load(RedisServer::start(Options::default()), Kind::Stays, full, room).await;
 }
 
 #[tokio::test]
 async fn a_redis_that_stands_still() {
     let redis = RedisServer::start(Options::default());
-    under_load(redis, |redis| redis.signal("STOP"), |redis| redis.signal("CONT")).await;
+    under_load(redis, Kind::Stays, |redis| redis.signal("STOP"), |redis| redis.signal("CONT")).await;
 }
 
 #[tokio::test]
 async fn a_redis_that_dies_and_comes_back() {
     let redis = RedisServer::start(Options { aof: true, ..Options::default() });
-    under_load(redis, RedisServer::kill9, RedisServer::restart).await;
+    under_load(redis, Kind::Resumes, RedisServer::kill9, RedisServer::restart).await;
 }
 
 /// What `/metrics` tells of the link, without `downbeat_store_`.

@@ -8,6 +8,9 @@
 //! To add a setting: a line in `config.default.toml`, a field here, its variable in [`VARIABLES`] and, if it
 //! earns one, a flag in `cli/serve.rs`.
 
+mod limits;
+
+pub use limits::Limits;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -48,6 +51,20 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_LEASE", "workers", "lease"),
     ("DOWNBEAT_ACK", "workers", "ack"),
     ("DOWNBEAT_PING", "workers", "ping"),
+    ("DOWNBEAT_LIMIT_CONNECTIONS", "limits", "connections"),
+    ("DOWNBEAT_LIMIT_STREAMS", "limits", "streams"),
+    ("DOWNBEAT_LIMIT_EVENTS", "limits", "events"),
+    ("DOWNBEAT_LIMIT_WORKERS", "limits", "workers"),
+    ("DOWNBEAT_LIMIT_STARTS", "limits", "starts"),
+    ("DOWNBEAT_LIMIT_HEADERS", "limits", "headers"),
+    ("DOWNBEAT_LIMIT_HEADER_KB", "limits", "header_kb"),
+    ("DOWNBEAT_LIMIT_ADDRESS_KB", "limits", "address_kb"),
+    ("DOWNBEAT_LIMIT_BODY_MEMORY_MB", "limits", "body_memory_mb"),
+    ("DOWNBEAT_LIMIT_HEAD", "limits", "head"),
+    ("DOWNBEAT_LIMIT_BODY", "limits", "body"),
+    ("DOWNBEAT_LIMIT_STALLED", "limits", "stalled"),
+    ("DOWNBEAT_LIMIT_PING", "limits", "ping"),
+    ("DOWNBEAT_LIMIT_PING_ANSWER", "limits", "ping_answer"),
     ("DOWNBEAT_LOG", "log", "filter"),
     ("DOWNBEAT_LOG_FORMAT", "log", "format"),
 ];
@@ -72,6 +89,8 @@ pub struct Config {
     pub redis: Redis,
     /// How workers are watched.
     pub workers: Workers,
+    /// What the doors take.
+    pub limits: Limits,
     /// What is logged.
     pub log: Log,
 }
@@ -185,6 +204,8 @@ struct File {
     #[serde(default)]
     workers: WorkersKeys,
     #[serde(default)]
+    limits: LimitsKeys,
+    #[serde(default)]
     log: LogKeys,
 }
 
@@ -206,6 +227,9 @@ section!(RedisKeys:
     username, password_file, ca_file, cert_file, key_file, server_name, sentinel_username, sentinel_password_file,
     backlog, backlog_commands, backlog_mb, wait);
 section!(WorkersKeys: lease, ack, ping);
+section!(LimitsKeys:
+    connections, streams, events, workers, starts, headers, header_kb, address_kb, body_memory_mb, head, body, stalled,
+    ping, ping_answer);
 section!(LogKeys: filter, format);
 
 fn parse_file(text: &str, name: &str, into: &mut Overrides) -> Result<(), ConfigError> {
@@ -214,6 +238,7 @@ fn parse_file(text: &str, name: &str, into: &mut Overrides) -> Result<(), Config
     file.store.entries("store", into);
     file.redis.entries("redis", into);
     file.workers.entries("workers", into);
+    file.limits.entries("limits", into);
     file.log.entries("log", into);
     Ok(())
 }
@@ -431,6 +456,7 @@ impl Checked<'_> {
                 "must be at most half of workers.lease, or one lost ping loses tasks".into(),
             );
         }
+        let limits = self.limits();
         let format = match self.text("log", "format").as_str() {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
@@ -458,6 +484,7 @@ impl Checked<'_> {
             durability,
             redis,
             workers,
+            limits,
             log: Log { filter, format },
         })
     }

@@ -63,6 +63,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const LIBRARIES: &[(&str, &[&str])] = &[
     ("axum", &["api", "ui"]),
     ("hyper", &["api"]),
+    ("prometheus_client", &["api"]),
     ("utoipa", &["api"]),
     ("utoipa_axum", &["api"]),
     ("tonic", &["api", "client", "lib"]),

@@ -10,11 +10,13 @@ mod routes {
     mod control;
     mod control_grpc;
     mod docs;
+    mod door;
     mod events;
     mod grpc;
     mod grpc_worker;
     mod labels;
     mod limits;
+    mod metrics;
     mod runs;
     mod schedules;
     mod stop;

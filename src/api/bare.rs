@@ -15,11 +15,11 @@ pub(super) fn instead_of(head: &[u8]) -> Option<Vec<u8>> {
         ),
         b"414" => AppError::new(
             ErrorCode::AddressTooLong,
-            "the address has more than 65,534 bytes; values that are long belong into the body",
+            "the address is longer than can be read; values that are long belong into the body",
         ),
         b"431" => AppError::new(
             ErrorCode::HeadersTooLarge,
-            "there are more than 100 headers, or they are too long together",
+            "there are too many headers, or they are too long together",
         ),
         _ => return None,
     };

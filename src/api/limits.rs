@@ -1,6 +1,7 @@
 //! What the doors take and how long they wait. The constants are promises to users; [`Options`] holds
 //! what an operator may change.
 
+use super::meter::Meter;
 use std::time::Duration;
 
 /// Largest JSON body: an input of 1 MiB and what stands around it.
@@ -46,17 +47,37 @@ pub(crate) const STARTS_IN_FLIGHT: usize = 1_024;
 /// Most bytes of inputs of one `StartMany` stream that are under way at once.
 pub(crate) const STARTS_IN_FLIGHT_BYTES: usize = 8 << 20;
 
+/// Connections over [`Options::max_connections`] that are taken up all the same, to be told so. Probes and `/metrics` are
+/// answered on them.
+pub(crate) const SPARE_CONNECTIONS: usize = 64;
+/// How long such a connection lives.
+pub(crate) const SPARE_FOR: Duration = Duration::from_secs(5);
+
 /// What an operator may change about the doors. The defaults suit a server behind a load balancer.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Connections at once; more wait in the operating system's backlog. Default 20,000.
+    /// Connections at once. More are answered with `overloaded` and closed, or just closed. Default 20,000.
     pub max_connections: usize,
     /// HTTP/2 streams at once per connection. Default 1,000.
     pub max_streams: u32,
+    /// Followers of events at once, over SSE and `Watch`. Default 10,000.
+    pub max_events: usize,
+    /// Streams of workers at once. Default 10,000.
+    pub max_workers: usize,
+    /// Streams of `StartMany` at once. Default 1,000.
+    pub max_starts: usize,
+    /// Headers of one request. Default 100.
+    pub max_headers: usize,
+    /// Bytes of all headers of one request. Default 32 KiB.
+    pub header_bytes: usize,
+    /// Bytes of the address of a request. Default 16 KiB.
+    pub address_bytes: usize,
+    /// Bytes of all bodies and messages together that are being read or worked on. Default 256 MiB.
+    pub body_memory: usize,
     /// A connection must send its first bytes, and each request its head, within this; idle HTTP/1.1
     /// connections are closed after it. Default 20 s.
     pub head_within: Duration,
-    /// A body must have arrived whole within this. Default 30 s.
+    /// A body, and a gRPC message that has begun, must have arrived whole within this. Default 25 s.
     pub body_within: Duration,
     /// A connection that takes no bytes for this long, while there are some to send, is closed. Default 30 s.
     pub stalled_after: Duration,
@@ -70,6 +91,8 @@ pub struct Options {
     pub comment_every: Duration,
     /// After the shutdown signal, requests under way have this long. Default 10 s.
     pub grace: Duration,
+    /// Where everything is counted.
+    pub meter: Meter,
 }
 
 impl Default for Options {
@@ -77,14 +100,22 @@ impl Default for Options {
         Self {
             max_connections: 20_000,
             max_streams: 1_000,
+            max_events: 10_000,
+            max_workers: 10_000,
+            max_starts: 1_000,
+            max_headers: 100,
+            header_bytes: 32 << 10,
+            address_bytes: 16 << 10,
+            body_memory: 256 << 20,
             head_within: Duration::from_secs(20),
-            body_within: Duration::from_secs(30),
+            body_within: Duration::from_secs(25),
             stalled_after: Duration::from_secs(30),
             ping_every: Duration::from_secs(10),
             ping_within: Duration::from_secs(10),
             hello_within: Duration::from_secs(10),
             comment_every: Duration::from_secs(15),
             grace: Duration::from_secs(10),
+            meter: Meter::default(),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! error.rs    AppError → problem+json and gRPC status, by one table
 //! bare.rs     a body for what hyper answers by itself
 //! limits.rs   sizes, counts and times
+//! meter.rs    what is counted; metrics.rs writes it for `/metrics`
 //! ```
 //!
 //! Invariants
@@ -24,18 +25,23 @@ mod check;
 mod error;
 mod grpc;
 mod limits;
+mod meter;
+mod metrics;
 mod rest;
 mod serve;
 mod sse;
 
 pub use limits::Options;
+pub use meter::Meter;
 pub use rest::openapi_json;
 pub use serve::serve;
 
 use crate::app::{App, AppError};
 use crate::model::error::ErrorCode;
+use crate::model::time::Span;
 use axum::Router;
 use axum::extract::{FromRef, Request};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use error::Refused;
 use http::header;
@@ -48,6 +54,25 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Doors {
     app: App,
     options: Arc<Options>,
+    called: Arc<meter::Called>,
+}
+
+impl Doors {
+    /// Counts a stream until it ends, or says that there are too many.
+    pub(crate) fn opened(&self, kind: meter::Streams) -> Result<meter::Open, AppError> {
+        let options = &self.options;
+        let (most, what) = match kind {
+            meter::Streams::Events => (options.max_events, "followers of events"),
+            meter::Streams::Workers => (options.max_workers, "workers"),
+            meter::Streams::Starts => (options.max_starts, "streams of starts"),
+        };
+        options.meter.opened(kind, most).ok_or_else(|| {
+            let message = format!(
+                "this server has {most} {what}, and takes no more; try again later, or another server"
+            );
+            AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(5))
+        })
+    }
 }
 
 impl FromRef<Doors> for App {
@@ -82,16 +107,18 @@ impl Connection {
 
 /// All routes and services on one router.
 pub fn router(app: App, options: Options) -> Router {
-    let doors = Doors { app, options: Arc::new(options) };
-    let (rest, _) = rest::routes().split_for_parts();
+    let (rest, described) = rest::routes().split_for_parts();
+    let called = Arc::new(meter::Called::new(described.paths.paths.into_keys(), meter::methods()));
+    let doors = Doors { app, options: Arc::new(options), called: Arc::clone(&called) };
     rest.method_not_allowed_fallback(wrong_method)
         .with_state(doors.clone())
         .merge(grpc::routes(&doors))
         .fallback(nothing_here)
+        .layer(from_fn_with_state(called, meter::counted))
 }
 
 /// Whether a request speaks gRPC.
-fn is_grpc(request: &Request) -> bool {
+fn is_grpc<B>(request: &http::Request<B>) -> bool {
     let kind = request.headers().get(header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

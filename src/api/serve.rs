@@ -4,10 +4,17 @@
 //! [`Options`]' times. A stop closes idle connections at once, whatever their clients do about it, lets requests
 //! under way end, and drops what is left after [`Options::grace`].
 
-use super::{Connection, Options, bare};
+use super::error::{Refused, status};
+use super::limits::{SPARE_CONNECTIONS, SPARE_FOR};
+use super::meter::TurnedAway;
+use super::{Connection, Options, bare, is_grpc};
+use crate::app::AppError;
+use crate::model::error::ErrorCode;
+use crate::model::time::Span;
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderValue, Request, Version, header};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -23,7 +30,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep, sleep};
 use tokio_util::sync::CancellationToken;
@@ -33,8 +40,10 @@ use tower::ServiceExt as _;
 const STREAM_WINDOW: u32 = 1 << 20;
 /// Window of one HTTP/2 connection: a slow stream must not starve the others.
 const CONNECTION_WINDOW: u32 = 16 << 20;
-/// Head of a request over HTTP/2, all headers together.
-const HEAD_MAX: u32 = 32 << 10;
+/// HTTP/1.1: what is read of a request at once. Above the limits of its head, so that these are told apart.
+const BUFFER: usize = 128 << 10;
+/// Headers that hyper takes without memory of their own.
+const HEADERS: usize = 100;
 /// A failed `accept` (no file descriptors, say) is tried again after this.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// At a stop, a connection on which nothing is under way has this long to end by itself: a goodbye is on its way to the
@@ -53,7 +62,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let builder = Arc::new(builder(&options));
+    let options = Arc::new(options);
     let slots = Arc::new(Semaphore::new(options.max_connections));
+    let spare = Arc::new(Semaphore::new(SPARE_CONNECTIONS));
     let closing = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -61,17 +72,33 @@ pub async fn serve(
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener) => accepted,
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok((stream, peer, permit)) => {
+            Ok((stream, peer)) => {
+                let regular = Arc::clone(&slots).try_acquire_owned().ok();
+                let is_spare = regular.is_none();
+                let Some(permit) = regular.or_else(|| Arc::clone(&spare).try_acquire_owned().ok()) else {
+                    options.meter.turned_away(TurnedAway::Closed);
+                    continue;
+                };
                 let connection = Connection { peer, closing: closing.clone() };
                 let (builder, router) = (Arc::clone(&builder), router.clone());
-                let activity = Arc::new(Activity::default());
-                let io = Guarded::new(stream, options.head_within, options.stalled_after, &activity);
+                let options = Arc::clone(&options);
                 connections.spawn(async move {
-                    run(&builder, io, router, connection, activity).await;
+                    let _counted = options.meter.connected();
+                    let activity = Arc::new(Activity::default());
+                    let io = Guarded::new(stream, options.head_within, options.stalled_after, &activity);
+                    let door =
+                        Door { router, options, connection, is_spare, enough: CancellationToken::new() };
+                    let running = run(&builder, io, door, activity);
+                    if is_spare {
+                        // Too late for a goodbye then: it has had its time.
+                        let _ended = tokio::time::timeout(SPARE_FOR, running).await;
+                    } else {
+                        running.await;
+                    }
                     drop(permit);
                 });
             }
@@ -93,54 +120,130 @@ pub async fn serve(
     Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
+async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let (stream, peer) = listener.accept().await?;
-    stream.set_nodelay(true)?;
-    Ok((stream, peer, permit))
+    // Refused only where the other side has gone already, which is found out soon enough.
+    let _ = stream.set_nodelay(true);
+    Ok((stream, peer))
 }
 
 fn builder(options: &Options) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_within);
+    let buffer = BUFFER.max(2 * (options.header_bytes + options.address_bytes));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(options.head_within).max_buf_size(buffer);
+    if options.max_headers != HEADERS {
+        builder.http1().max_headers(options.max_headers);
+    }
     builder
         .http2()
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_concurrent_streams(options.max_streams)
-        .max_header_list_size(HEAD_MAX)
+        .max_header_list_size(head_max(options))
         .keep_alive_interval(options.ping_every)
         .keep_alive_timeout(options.ping_within);
     builder
 }
 
-/// One connection to its end. Errors are the other side's; they end it and are nobody else's business.
-async fn run(
-    builder: &Builder<TokioExecutor>,
-    io: Guarded<TcpStream>,
+/// What a request over HTTP/2 may have in its head: HTTP counts 32 bytes around each header, and the address is one.
+fn head_max(options: &Options) -> u32 {
+    let head = options.header_bytes + options.address_bytes + 32 * (options.max_headers + 8);
+    u32::try_from(head).unwrap_or(u32::MAX)
+}
+
+/// What a connection leads to.
+struct Door {
     router: Router,
+    options: Arc<Options>,
     connection: Connection,
-    activity: Arc<Activity>,
-) {
-    let closing = connection.closing.clone();
+    /// It is over the limit, and there to say so.
+    is_spare: bool,
+    /// Cancelled when a spare connection has said it.
+    enough: CancellationToken,
+}
+
+/// What is answered on spare connections too.
+const PROBES: [&str; 4] = ["/livez", "/readyz", "/metrics", "/grpc.health.v1.Health/Check"];
+
+impl Door {
+    /// Why a request goes no further; none: it does.
+    fn refuses<B>(&self, request: &Request<B>) -> Option<AppError> {
+        if self.is_spare && !PROBES.contains(&request.uri().path()) {
+            let message = format!(
+                "this server has {} connections open and takes no more; try again later, or another server",
+                self.options.max_connections
+            );
+            return Some(AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(1)));
+        }
+        let options = &self.options;
+        let address = request.uri().path_and_query().map_or(0, |p| p.as_str().len());
+        if address > options.address_bytes {
+            let message = format!(
+                "the address has {address} bytes; at most {} are taken: values that are long belong into the body",
+                options.address_bytes
+            );
+            return Some(AppError::new(ErrorCode::AddressTooLong, message));
+        }
+        let headers = request.headers();
+        let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        if headers.len() > options.max_headers || bytes > options.header_bytes {
+            let message = format!(
+                "there are {} headers of {bytes} bytes; at most {} of {} bytes together are taken",
+                headers.len(),
+                options.max_headers,
+                options.header_bytes
+            );
+            return Some(AppError::new(ErrorCode::HeadersTooLarge, message));
+        }
+        None
+    }
+
+    async fn answer(&self, mut request: Request<Incoming>) -> Response {
+        let is_http1 = request.version() < Version::HTTP_2;
+        let mut answer = match self.refuses(&request) {
+            Some(error) if is_grpc(&request) => status(&error).into_http(),
+            Some(error) => Refused(error).into_response(),
+            None => {
+                request.extensions_mut().insert(self.connection.clone());
+                let Ok(answer) = self.router.clone().oneshot(request.map(Body::new)).await;
+                answer
+            }
+        };
+        if self.is_spare {
+            self.options.meter.turned_away(TurnedAway::Answered);
+            self.enough.cancel();
+            if is_http1 {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+        }
+        answer
+    }
+}
+
+/// One connection to its end. Errors are the other side's; they end it and are nobody else's business.
+async fn run(builder: &Builder<TokioExecutor>, io: Guarded<TcpStream>, door: Door, activity: Arc<Activity>) {
+    let door = Arc::new(door);
+    let (closing, enough) = (door.connection.closing.clone(), door.enough.clone());
     let of_requests = Arc::clone(&activity);
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let service = service_fn(move |request: Request<Incoming>| {
         let under_way = of_requests.begin();
-        request.extensions_mut().insert(connection.clone());
-        let answered = router.clone().oneshot(request.map(Body::new));
+        let door = Arc::clone(&door);
         async move {
-            let answer = answered.await?;
+            let answer = door.answer(request).await;
             Ok::<_, Infallible>(answer.map(|body| Held { body, _under_way: under_way }))
         }
     });
     let mut serving = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let ends = async {
+        tokio::select! {
+            () = closing.cancelled() => {}
+            () = enough.cancelled() => {}
+        }
+    };
     let result = tokio::select! {
         result = serving.as_mut() => result,
-        () = closing.cancelled() => {
+        () = ends => {
             serving.as_mut().graceful_shutdown();
             tokio::select! {
                 result = serving.as_mut() => result,

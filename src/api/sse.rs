@@ -12,6 +12,7 @@
 
 use super::Connection;
 use super::limits::FRAME_BYTES;
+use super::meter::Open;
 use super::rest::view::ErrorJson;
 use crate::app::EventFeed;
 use crate::app::view::{EventItem, EventView, SlotView, ValueView};
@@ -28,8 +29,13 @@ const COMMENT: &[u8] = b": \n\n";
 const RESET: &[u8] = b"event: reset\ndata: {\"type\":\"reset\"}\n\n";
 
 /// Answers with the events of `feed` until it ends or the server stops.
-pub(crate) fn stream(feed: EventFeed, connection: Connection, comment_every: Duration) -> Response {
-    let frames = Frames { feed, connection, comment_every, opened: false, ended: false };
+pub(crate) fn stream(
+    feed: EventFeed,
+    connection: Connection,
+    comment_every: Duration,
+    open: Open,
+) -> Response {
+    let frames = Frames { feed, connection, comment_every, opened: false, ended: false, _open: open };
     let chunks = futures::stream::unfold(frames, |mut frames| async move {
         let chunk = frames.next().await?;
         Some((Ok::<_, Infallible>(chunk), frames))
@@ -49,6 +55,7 @@ struct Frames {
     comment_every: Duration,
     opened: bool,
     ended: bool,
+    _open: Open,
 }
 
 impl Frames {

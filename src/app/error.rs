@@ -66,6 +66,22 @@ pub(crate) fn too_slow() -> AppError {
     .retry_after(Span::secs(1))
 }
 
+/// The store has taken nothing for a while; nothing of this start was done.
+pub(crate) fn strained(since: std::time::Duration) -> AppError {
+    let message = format!(
+        "the store has taken nothing for {} s; this run was not started: start it again when the store is back",
+        since.as_secs()
+    );
+    AppError::new(ErrorCode::StoreUnavailable, message).retry_after(Span::secs(1))
+}
+
+/// Too many starts wait; nothing of this one was done.
+pub(crate) fn crowded() -> AppError {
+    let message =
+        "more runs are being started than can be taken now; this one was not started: try again, slower";
+    AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(1))
+}
+
 /// Not one of our tokens.
 pub(crate) fn unknown_token() -> AppError {
     AppError::new(

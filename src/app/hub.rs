@@ -251,6 +251,11 @@ impl Hub {
         !idle
     }
 
+    /// How many watch one run, and how many follow all.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.watching.load(Ordering::Relaxed) as u64, self.live.receiver_count() as u64)
+    }
+
     fn idle(&self) -> bool {
         self.watching.load(Ordering::Acquire) == 0 && self.live.receiver_count() == 0
     }
@@ -333,6 +338,7 @@ async fn tail(inner: &Inner) {
     let mut gap = false;
     loop {
         while hub.idle() {
+            inner.measures.tail_rests();
             hub.wanted.notified().await;
         }
         let bounds = match inner.store.stream_bounds(&partitions).await {
@@ -382,6 +388,7 @@ async fn tail(inner: &Inner) {
                 }
             }
             read = Instant::now();
+            inner.measures.tail_was_read();
             let told = !entries.is_empty();
             for entry in &entries {
                 if let Some(slot) = after.get_mut(usize::from(entry.partition.0)) {

@@ -4,6 +4,7 @@ use super::clock::StoreClock;
 use super::courier::Courier;
 use super::hub::Hub;
 use super::lane::envelope::Envelope;
+use super::measure::{LaneGauges, LaneMeasured, Measures, Stuck};
 use super::options::Options;
 use super::plans::Plans;
 use super::queues::Queues;
@@ -15,6 +16,8 @@ use crate::store::{Layout, Store};
 use parking_lot::Mutex;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +40,10 @@ pub(crate) struct Inner {
     pub(crate) courier: Courier,
     /// When the ticker has to look before its next beat.
     pub(crate) alarm: Alarm,
+    /// What is counted.
+    pub(crate) measures: Measures,
+    /// Since when the store has not answered a tick: there is always one soon.
+    pub(crate) pulse: Stuck,
     /// This boot of this server.
     pub(crate) boot: Nonce,
     lanes: Vec<LaneDoor>,
@@ -57,13 +64,22 @@ pub(crate) struct LaneInbox {
     pub(crate) letters: mpsc::Receiver<Envelope>,
     /// Starts.
     pub(crate) starts: mpsc::Receiver<Envelope>,
+    /// Where the lane says how it stands.
+    pub(crate) gauges: Arc<LaneGauges>,
 }
 
 #[derive(Debug)]
 struct LaneDoor {
     letters: mpsc::Sender<Envelope>,
     starts: mpsc::Sender<Envelope>,
+    gauges: Arc<LaneGauges>,
 }
+
+/// A start waits no longer than this for a place in front of its lane.
+const START_WAIT: Duration = Duration::from_secs(1);
+/// When the store has taken nothing, or answered nothing, for this long although it was asked, starts are turned away at
+/// once. A busy store may be silent for less: while it forks, say.
+const STRAINED_AFTER: Duration = Duration::from_secs(2);
 
 impl Inner {
     /// Wires a server to its store. The lanes are returned to be spawned.
@@ -87,8 +103,9 @@ impl Inner {
                 }
                 let (letters, to_letters) = mpsc::channel(options.mailbox);
                 let (starts, to_starts) = mpsc::channel(options.mailbox);
-                senders.push(LaneDoor { letters, starts });
-                inboxes.push(LaneInbox { letters: to_letters, starts: to_starts });
+                let gauges = Arc::new(LaneGauges::default());
+                senders.push(LaneDoor { letters, starts, gauges: Arc::clone(&gauges) });
+                inboxes.push(LaneInbox { letters: to_letters, starts: to_starts, gauges });
             }
         }
         let boot = options.entropy.nonce();
@@ -99,6 +116,8 @@ impl Inner {
             dispatcher: Mutex::new(Dispatcher::default()),
             feed: Notify::new(),
             alarm: Alarm::default(),
+            measures: Measures::new(layout.partitions),
+            pulse: Stuck::default(),
             courier: Courier::default(),
             store,
             layout,
@@ -134,11 +153,61 @@ impl Inner {
         self.lanes.get(*self.lane_of.get(usize::from(partition.0))?)
     }
 
-    /// Puts a command in front of its lane; waits while the lane is full.
+    /// Puts a command in front of its lane; waits while the lane is full. A start is turned away instead, before
+    /// anything of it is done: at once while the store takes nothing, and soon if too many wait.
     pub(crate) async fn send(&self, envelope: Envelope) -> Result<(), AppError> {
         let lane = self.lane(envelope.partition).ok_or_else(error::unknown_token)?;
-        let door = if envelope.is_start() { &lane.starts } else { &lane.letters };
-        door.send(envelope).await.map_err(|_| error::stopping())
+        if !envelope.is_start() {
+            return lane.letters.send(envelope).await.map_err(|_| error::stopping());
+        }
+        self.admit(lane.gauges.stuck.long())?;
+        let envelope = match lane.starts.try_send(envelope) {
+            Ok(()) => return Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => return Err(error::stopping()),
+            Err(mpsc::error::TrySendError::Full(envelope)) => envelope,
+        };
+        if let Ok(sent) = tokio::time::timeout(START_WAIT, lane.starts.send(envelope)).await {
+            return sent.map_err(|_| error::stopping());
+        }
+        self.measures.starts_crowded.fetch_add(1, Relaxed);
+        Err(error::crowded())
+    }
+
+    /// Whether a start may go on, where the store has taken nothing for `stuck`.
+    fn admit(&self, stuck: Duration) -> Result<(), AppError> {
+        let stuck = stuck.max(self.pulse.long());
+        if stuck < STRAINED_AFTER {
+            return Ok(());
+        }
+        self.measures.starts_strained.fetch_add(1, Relaxed);
+        Err(error::strained(stuck))
+    }
+
+    /// Whether starts may be looked at: not while the store would not even say which workflow is meant.
+    pub(crate) fn admit_starts(&self) -> Result<(), AppError> {
+        self.admit(self.lanes.iter().map(|lane| lane.gauges.stuck.long()).min().unwrap_or_default())
+    }
+
+    /// For how long the store has taken nothing, or not answered.
+    pub(crate) fn stuck(&self) -> Duration {
+        let lanes = self.lanes.iter().map(|lane| lane.gauges.stuck.long());
+        lanes.max().unwrap_or_default().max(self.pulse.long())
+    }
+
+    /// How each lane stands.
+    pub(crate) fn lanes_measured(&self) -> Vec<LaneMeasured> {
+        let in_front = |door: &mpsc::Sender<Envelope>| (door.max_capacity() - door.capacity()) as u64;
+        let one = |lane: &LaneDoor| {
+            let g = &lane.gauges;
+            let (waiting, starts) = (g.waiting.load(Relaxed), g.starts.load(Relaxed));
+            LaneMeasured {
+                letters: waiting.saturating_sub(starts) + in_front(&lane.letters),
+                starts: starts + in_front(&lane.starts),
+                commits: g.commits.load(Relaxed),
+                cached: g.cached.load(Relaxed),
+            }
+        };
+        self.lanes.iter().map(one).collect()
     }
 
     /// Runs `task` until it ends or the server is killed.

@@ -8,6 +8,7 @@
 //! records                   runs as the store has them
 //! rehearse                  runs against answers given beforehand, without a store
 //! ticker                    what is due        hub, feeds, render   events and views
+//! measure                   what is counted for /metrics
 //! ```
 //!
 //! To add a use case: a method of [`App`] in the file of its subject, taking and giving values of [`view`].
@@ -23,6 +24,7 @@ mod feeds;
 mod hub;
 mod inner;
 mod lane;
+mod measure;
 mod options;
 mod plans;
 mod queues;
@@ -39,6 +41,8 @@ mod workflows;
 pub use claims::HeartbeatAnswer;
 pub use error::AppError;
 pub use feeds::{EventFeed, RunFeed};
+pub(crate) use measure::Histogram;
+pub use measure::{LaneMeasured, Measured, Observed};
 pub use options::Options;
 pub use sessions::WorkerStream;
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// Compiled versions kept at most; beyond it the cache begins anew.
 const KEPT: usize = 4_096;
 
-type Newest = Arc<tokio::sync::Mutex<Option<(Instant, Option<u32>)>>>;
+type Newest = Arc<tokio::sync::Mutex<Option<(Instant, Result<Option<u32>, AppError>)>>>;
 
 /// See the module.
 #[derive(Debug)]
@@ -97,15 +97,22 @@ impl Plans {
             Arc::clone(all.entry(name.clone()).or_default())
         };
         let mut cell = cell.lock().await;
-        if let Some((asked, version)) = *cell
-            && asked > arrived
+        if let Some((asked, version)) = &*cell
+            && *asked > arrived
         {
-            return version.ok_or_else(|| not_found(name, None));
+            return version.clone()?.ok_or_else(|| not_found(name, None));
         }
         let asked = Instant::now();
-        let stored = self.store.workflow(name, None).await.map_err(store_error)?;
+        let stored = match self.store.workflow(name, None).await.map_err(store_error) {
+            Ok(stored) => stored,
+            Err(error) => {
+                // Whoever waits has waited as long as this took: asking again for each would take as long each time.
+                *cell = Some((Instant::now(), Err(error.clone())));
+                return Err(error);
+            }
+        };
         let version = stored.as_ref().map(|s| s.version);
-        *cell = Some((asked, version));
+        *cell = Some((asked, Ok(version)));
         if let Some(stored) = &stored
             && self.cached(name, stored.version).is_none()
         {

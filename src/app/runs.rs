@@ -1,7 +1,7 @@
 //! Use cases on runs.
 
 use super::cursor::{List, by_time};
-use super::error::{no_run, refusal, stopping, store_error, too_slow};
+use super::error::{no_run, refusal, stopping, store_error, strained, too_slow};
 use super::hub::{Until, watch_run};
 use super::inner::Inner;
 use super::lane::envelope::{Answer, Ask, Envelope, Reply, Taking};
@@ -73,6 +73,12 @@ async fn prepared(inner: &Inner, request: &StartRequest) -> Result<(RunId, Comma
     if inner.draining.is_cancelled() {
         return Err(stopping());
     }
+    inner.admit_starts()?;
+    let within = inner.options.call_timeout.to_std();
+    tokio::time::timeout(within, prepare(inner, request)).await.map_err(|_| strained(within))?
+}
+
+async fn prepare(inner: &Inner, request: &StartRequest) -> Result<(RunId, Command), AppError> {
     let input = checked(&request.input, "input")?;
     let version = match request.version {
         Some(version) => version,

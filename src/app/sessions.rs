@@ -7,6 +7,7 @@ use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
+use crate::dispatch::dispatcher::TYPES_MAX;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
@@ -22,11 +23,14 @@ use crate::model::time::{LeaseTime, Span};
 use crate::model::token::TaskToken;
 use crate::store::SessionRecord;
 use bytes::Bytes;
+use futures::FutureExt as _;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Tokens that one `Hello` may bring.
 const TOKENS_MAX: usize = 100_000;
+/// How often a worker counts as heard while we do not read what it says.
+const HEARD_WHILE_FULL: std::time::Duration = std::time::Duration::from_secs(1);
 /// Records read at once in a review.
 const REVIEW_MAX: usize = 256;
 /// Characters of a worker's label that are kept.
@@ -52,6 +56,13 @@ pub(crate) fn label(text: &str) -> String {
     let clean: String =
         text.chars().take(LABEL_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     if clean.is_empty() { "worker".to_owned() } else { clean }
+}
+
+fn too_many_types() -> AppError {
+    AppError::new(
+        ErrorCode::TooLarge,
+        format!("a worker serves at most {TYPES_MAX} task types on one stream"),
+    )
 }
 
 fn attempt_of(token: TaskToken) -> (Partition, crate::model::ids::RunId, AttemptKey) {
@@ -116,6 +127,9 @@ impl WorkerStream {
         match message {
             FromWorker::Credit(subscription) => {
                 let mut dispatcher = self.inner.dispatcher.lock();
+                if !dispatcher.may_serve(self.key, &subscription.task_type) {
+                    return Err(too_many_types());
+                }
                 if let Some(effective) = dispatcher.set_credit(self.key, &subscription) {
                     self.outbox.credit_ack(effective);
                 }
@@ -133,7 +147,7 @@ impl WorkerStream {
                     if let Some(token) = own_token(&self.inner, &token) {
                         let (partition, run, attempt) = attempt_of(token);
                         let ask = Ask::Command(Command::Heartbeat { attempt, extend_claim: None });
-                        self.inner.send(Envelope { partition, run, ask, reply: Reply::None }).await?;
+                        self.send(Envelope { partition, run, ask, reply: Reply::None }).await?;
                     }
                 }
             }
@@ -156,18 +170,46 @@ impl WorkerStream {
         let (partition, run, attempt) = attempt_of(token);
         let ask = Ask::Command(result_command(attempt, result.outcome));
         let reply = Reply::Result { session: self.key, token: result.token };
-        self.inner.send(Envelope { partition, run, ask, reply }).await
+        self.send(Envelope { partition, run, ask, reply }).await
+    }
+
+    /// Puts a letter in front of its lane. While that is full it is we who do not read: the worker counts as heard, so
+    /// that it keeps its stream and its tasks until the store is back.
+    async fn send(&self, envelope: Envelope) -> Result<(), AppError> {
+        let mut sending = std::pin::pin!(self.inner.send(envelope));
+        if let Some(sent) = sending.as_mut().now_or_never() {
+            return sent;
+        }
+        loop {
+            match tokio::time::timeout(HEARD_WHILE_FULL, sending.as_mut()).await {
+                Ok(sent) => return sent,
+                Err(_) => self.inner.dispatcher.lock().heard(self.key, Instant::now()),
+            }
+        }
     }
 
     /// The next thing to tell the worker; waits. `None`: the stream is over (session taken over, lease passed, or
     /// the server stops). Cancel safe.
     pub async fn next(&mut self) -> Option<ToWorker> {
-        self.outbox.next().await
+        let was_full = self.outbox.is_full();
+        let next = self.outbox.next().await;
+        self.read_from(was_full);
+        next
     }
 
     /// The next thing to tell the worker, if there is one now. `Some(None)`: over.
     pub fn try_next(&mut self) -> Option<Option<ToWorker>> {
-        self.outbox.try_next()
+        let was_full = self.outbox.is_full();
+        let next = self.outbox.try_next();
+        self.read_from(was_full);
+        next
+    }
+
+    /// A worker that had too much to read may be given more.
+    fn read_from(&self, was_full: bool) {
+        if was_full && !self.outbox.is_full() {
+            self.inner.feed.notify_one();
+        }
     }
 }
 
@@ -183,6 +225,9 @@ impl App {
                 ErrorCode::TooLarge,
                 format!("at most {TOKENS_MAX} tokens in one Hello"),
             ));
+        }
+        if hello.subscriptions.len() > TYPES_MAX {
+            return Err(too_many_types());
         }
         let opened = open_session(inner, &hello);
         let (id, epoch) = tokio::time::timeout(inner.options.call_timeout.to_std(), opened)

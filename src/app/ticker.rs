@@ -165,8 +165,12 @@ struct Seen {
 async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
     let asked = Instant::now();
     let mut seen = Seen::default();
+    inner.pulse.begins();
     let ticks = match inner.store.tick(partitions, DUE_MAX).await {
-        Ok(ticks) => ticks,
+        Ok(ticks) => {
+            inner.pulse.since(None);
+            ticks
+        }
         Err(error) => {
             tracing::warn!(%error, "partitions could not be ticked; trying again");
             // As soon as may be.
@@ -188,6 +192,7 @@ async fn take(inner: &Inner, partition: Partition, asked: Instant, tick: Ticked)
     if inner.clock.ticked(partition, asked, tick.now, tick.lease_now) {
         went_back(inner, partition);
     }
+    inner.measures.queued(partition, &tick.heads);
     if inner.queues.ticked(partition, &tick.heads) {
         inner.feed.notify_one();
     }

@@ -42,7 +42,9 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
     };
     let app = App::launch(store, options).await.map_err(|e| Failure::failed(e.to_string()))?;
     let drain = config.server.drain;
-    let doors = api::Options { grace: drain, ..api::Options::default() };
+    let mut doors = door_options(&config.limits);
+    doors.grace = drain;
+    doors.max_connections = within_descriptors(doors.max_connections);
     let router = api::router(app.clone(), doors.clone());
     let own = life.clone();
     let serving = life.spawn(async move {
@@ -56,6 +58,69 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         served
     });
     Ok(Server { address, life: life.clone(), drain, serving })
+}
+
+/// What the settings say about the doors.
+fn door_options(limits: &config::Limits) -> api::Options {
+    let config::Limits {
+        connections,
+        streams,
+        events,
+        workers,
+        starts,
+        headers,
+        header_kb,
+        address_kb,
+        body_memory_mb,
+        head,
+        body,
+        stalled,
+        ping,
+        ping_answer,
+    } = *limits;
+    api::Options {
+        max_connections: connections,
+        max_streams: streams,
+        max_events: events,
+        max_workers: workers,
+        max_starts: starts,
+        max_headers: headers,
+        header_bytes: header_kb << 10,
+        address_bytes: address_kb << 10,
+        body_memory: body_memory_mb << 20,
+        head_within: head,
+        body_within: body,
+        stalled_after: stalled,
+        ping_every: ping,
+        ping_within: ping_answer,
+        ..api::Options::default()
+    }
+}
+
+/// File descriptors that are left to everything but connections.
+const DESCRIPTORS_LEFT: usize = 256;
+
+/// As many connections as there are file descriptors for, after asking the system for as many as it lets us have:
+/// without any, connections could not even be turned away.
+fn within_descriptors(connections: usize) -> usize {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        // Refused only where the system knows better than it says.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+    let Some(most) = getrlimit(Resource::Nofile).current else { return connections };
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    // A share of a small number, so that something is left in either case.
+    let room = most - DESCRIPTORS_LEFT.min(most / 2);
+    if room < connections {
+        tracing::info!(
+            limit = most,
+            connections = room,
+            "fewer connections than limits.connections says: the system lets us open no more files (ulimit -n)"
+        );
+    }
+    connections.min(room)
 }
 
 async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
@@ -134,5 +199,23 @@ impl Server {
         }
         serving.abort();
         Err(Failure::failed("ended before everything under way was done"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_of_the_limits_are_those_of_the_doors() {
+        let limits = Config::of(None, |_| None, config::Overrides::new()).unwrap().limits;
+        let told = |o: &api::Options| {
+            (
+                [o.max_connections, o.max_streams as usize, o.max_events, o.max_workers, o.max_starts],
+                [o.max_headers, o.header_bytes, o.address_bytes, o.body_memory],
+                [o.head_within, o.body_within, o.stalled_after, o.ping_every, o.ping_within],
+            )
+        };
+        assert_eq!(told(&door_options(&limits)), told(&api::Options::default()));
     }
 }

@@ -43,6 +43,9 @@ pub(super) struct Args {
     /// Threads that work on runs and requests [default: half the cores; with the embedded store all]
     #[arg(long, value_name = "N")]
     threads: Option<String>,
+    /// A limit of the doors, by its name in [limits]; may be given more than once
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
+    limits: Vec<(&'static str, String)>,
     /// Settings file (TOML)
     #[arg(long, value_name = "FILE", env = "DOWNBEAT_CONFIG")]
     config: Option<PathBuf>,
@@ -57,6 +60,17 @@ pub(super) async fn run(args: Args) -> Outcome {
         return Ok(());
     }
     serve(&args.load()?).await
+}
+
+/// `NAME=VALUE`, where the name is one of `[limits]`.
+fn limit(text: &str) -> Result<(&'static str, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it is of the form NAME=VALUE")?;
+    let names =
+        || config::VARIABLES.iter().filter(|(_, section, _)| *section == "limits").map(|(_, _, key)| *key);
+    match names().find(|known| *known == name) {
+        Some(name) => Ok((name, value.to_owned())),
+        None => Err(format!("there is no limit {name:?}: {}", names().collect::<Vec<_>>().join(", "))),
+    }
 }
 
 impl Args {
@@ -76,7 +90,8 @@ impl Args {
             (("server", "listen"), &self.listen),
             (("server", "threads"), &self.threads),
         ];
-        let flags: Overrides = flags.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
+        let mut flags: Overrides = flags.into_iter().filter_map(|(key, v)| Some((key, v.clone()?))).collect();
+        flags.extend(self.limits.iter().map(|(key, value)| (("limits", *key), value.clone())));
         Config::load(self.config.as_deref(), flags).map_err(|e| Failure::usage(e.to_string()))
     }
 

@@ -17,6 +17,9 @@ use tokio::time::Instant;
 /// The most a subscription may hold at once.
 pub const CREDIT_MAX: u32 = 1_000;
 
+/// The most task types of one session.
+pub const TYPES_MAX: usize = 1_000;
+
 /// Names one stream of a session on this server; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u64);
@@ -113,7 +116,7 @@ impl Session {
         }
     }
     fn open(&self) -> bool {
-        !(self.draining || self.detached || self.stalled)
+        !(self.draining || self.detached || self.stalled || self.outbox.is_full())
     }
     fn free(&self, task_type: &TaskType) -> u32 {
         if !self.open() {
@@ -217,6 +220,12 @@ impl Dispatcher {
         (key, outbox)
     }
 
+    /// Whether a session may have credit of this type: there are not too many others.
+    pub fn may_serve(&self, key: SessionKey, task_type: &TaskType) -> bool {
+        let session = self.sessions.get(&key);
+        session.is_none_or(|s| s.credits.len() < TYPES_MAX || s.credits.contains_key(task_type))
+    }
+
     /// Sets a credit, clamped to [`CREDIT_MAX`], and labels if there are any; returns what is in force. None: no
     /// such stream.
     pub fn set_credit(&mut self, key: SessionKey, subscription: &Subscription) -> Option<Subscription> {
@@ -299,7 +308,7 @@ impl Dispatcher {
         now: Instant,
     ) -> Result<(), Assignment> {
         let Some(session) = self.sessions.get_mut(&reservation.session) else { return Err(assignment) };
-        let usable = !(session.draining || session.detached);
+        let usable = !(session.draining || session.detached || session.outbox.overflows());
         let Some(credit) = session.credits.get_mut(&reservation.task_type) else { return Err(assignment) };
         if !reservation.on_result {
             credit.reserved -= 1;
@@ -512,6 +521,17 @@ impl Dispatcher {
             }
         }
         unfilled
+    }
+
+    /// How many streams of sessions are open, and their credit: all of it, and what is in use.
+    pub fn totals(&self) -> (u64, (u64, u64)) {
+        let sessions = self.sessions.values().filter(|s| s.id.is_some() && !s.detached);
+        sessions.fold((0, (0, 0)), |(n, (all, used)), s| {
+            let add = |sum: u64, of: fn(&Credit) -> u32| {
+                sum + s.credits.values().map(|c| u64::from(of(c))).sum::<u64>()
+            };
+            (n + 1, (add(all, |c| c.max), add(used, |c| c.held + c.reserved)))
+        })
     }
 
     /// Free credit over all streams, by pool, those without any left out: by type, the fewest labels first.

@@ -1,18 +1,27 @@
 //! What waits to be told to one worker. Filled by effects, which never await; emptied by the stream.
 //!
-//! Bounded by construction: assignments by credit, acknowledgements by what the worker has in flight,
-//! cancels likewise, and pings and credit acks replace each other.
+//! Bounded: assignments by credit, and by bytes, since a worker with [`UNREAD_MAX`] waiting gets no credit; cancels by what
+//! the worker has in flight; pings and credit acks replace each other; and a worker that sends results and does not read
+//! what became of them is left when [`ACKS_MAX`] wait.
 
 use super::message::{Assignment, ResultAck, Subscription, ToWorker, Welcome};
 use crate::model::time::Span;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tokio::sync::Notify;
+
+/// While this many bytes of work wait to be read by a worker, it is given no more.
+pub const UNREAD_MAX: usize = 4 << 20;
+/// More acknowledgements that a worker does not read end its stream: far more than it can have had in flight.
+const ACKS_MAX: usize = 100_000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Outbox {
     inner: Mutex<Waiting>,
+    /// Bytes of work that waits.
+    unread: AtomicUsize,
     changed: Notify,
 }
 
@@ -47,11 +56,30 @@ impl Outbox {
     }
     /// The fate of a result.
     pub fn ack(&self, ack: ResultAck) {
-        self.put(|w| w.acks.push(ack));
+        self.put(|w| {
+            w.acks.push(ack);
+            if w.acks.len() > ACKS_MAX {
+                w.closed = true;
+                w.acks = Vec::new();
+                w.assigns.clear();
+                self.unread.store(0, Relaxed);
+            }
+        });
     }
     /// Work.
     pub fn assign(&self, assignment: Assignment) {
-        self.put(|w| w.assigns.push(assignment));
+        self.put(|w| {
+            self.unread.fetch_add(assignment.input.len(), Relaxed);
+            w.assigns.push(assignment);
+        });
+    }
+    /// Whether the worker has so much to read that it gets no more credit.
+    pub fn is_full(&self) -> bool {
+        self.unread.load(Relaxed) >= UNREAD_MAX
+    }
+    /// Whether even work for which credit was set aside before has no place.
+    pub fn overflows(&self) -> bool {
+        self.unread.load(Relaxed) >= 8 * UNREAD_MAX
     }
     /// Work no longer wanted. An assignment that has not left yet is simply taken back.
     pub fn cancel(&self, token: String) {
@@ -60,6 +88,8 @@ impl Outbox {
             w.assigns.retain(|a| a.token != token);
             if w.assigns.len() == before {
                 w.cancels.push(token);
+            } else {
+                self.unread.store(w.assigns.iter().map(|a| a.input.len()).sum(), Relaxed);
             }
         });
     }
@@ -76,6 +106,7 @@ impl Outbox {
         self.put(|w| {
             w.closed = true;
             w.assigns.clear();
+            self.unread.store(0, Relaxed);
         });
     }
 
@@ -95,6 +126,7 @@ impl Outbox {
             return Some(Some(ToWorker::Cancel(std::mem::take(&mut w.cancels))));
         }
         if !w.assigns.is_empty() {
+            self.unread.store(0, Relaxed);
             return Some(Some(ToWorker::Assign(std::mem::take(&mut w.assigns))));
         }
         if std::mem::take(&mut w.ping) {
@@ -115,5 +147,54 @@ impl Outbox {
             }
             changed.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dispatch::message::AckStatus;
+    use crate::model::ids::{RunId, TaskPath, TaskType};
+
+    fn work(token: &str, size: usize) -> Assignment {
+        Assignment {
+            token: token.into(),
+            run: RunId::new("r").unwrap(),
+            path: TaskPath::parse("t").unwrap(),
+            attempt: 1,
+            task_type: TaskType::new("t").unwrap(),
+            input: vec![b'1'; size].into(),
+            deadline: None,
+            trace: "".into(),
+        }
+    }
+
+    #[test]
+    fn work_that_is_not_read_fills_an_outbox_until_it_is_read_or_taken_back() {
+        let outbox = Outbox::default();
+        outbox.assign(work("a", UNREAD_MAX - 1));
+        assert!(!outbox.is_full());
+        outbox.assign(work("b", 1));
+        assert!(outbox.is_full() && !outbox.overflows());
+        outbox.cancel("b".into());
+        assert!(!outbox.is_full());
+        outbox.assign(work("c", 8 * UNREAD_MAX));
+        assert!(outbox.overflows());
+        assert!(matches!(outbox.try_next(), Some(Some(ToWorker::Assign(all))) if all.len() == 2));
+        assert!(!outbox.is_full());
+    }
+
+    #[test]
+    fn who_does_not_read_what_became_of_results_is_left() {
+        let outbox = Outbox::default();
+        let ack = || ResultAck { token: String::new(), status: AckStatus::Unknown, message: String::new() };
+        for _ in 0..ACKS_MAX {
+            outbox.ack(ack());
+        }
+        assert!(matches!(outbox.try_next(), Some(Some(ToWorker::ResultAcks(all))) if all.len() == ACKS_MAX));
+        for _ in 0..=ACKS_MAX {
+            outbox.ack(ack());
+        }
+        assert!(matches!(outbox.try_next(), Some(None)));
     }
 }

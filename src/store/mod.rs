@@ -295,6 +295,19 @@ pub struct ListedWorkflow {
     pub created_at: Timestamp,
 }
 
+/// A number that a store tells of itself for `/metrics`, where it stands as `downbeat_store_` and its name.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Reading {
+    /// In snake case with its unit last, as Prometheus has it; of a fixed set.
+    pub name: &'static str,
+    /// One line without a full stop.
+    pub help: &'static str,
+    /// It only ever rises.
+    pub rises: bool,
+    /// How much.
+    pub value: f64,
+}
+
 /// The port.
 #[async_trait]
 pub trait Store: Send + Sync + std::fmt::Debug {
@@ -308,6 +321,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Subscribes to hints. A lagging receiver loses old ones; that is fine.
     fn hints(&self) -> tokio::sync::broadcast::Receiver<Hint>;
+
+    /// What the store tells of itself, at once and without asking anybody: its link, its files. The same names, always.
+    fn report(&self) -> Vec<Reading> {
+        Vec::new()
+    }
 
     /// Can the store take writes now? Used by readiness. Err says why not.
     async fn check(&self) -> Result<()>;

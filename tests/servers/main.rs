@@ -7,6 +7,7 @@ mod credits;
 mod idle;
 mod labels;
 mod limits;
+mod pressure;
 #[path = "../support/redis.rs"]
 mod redis;
 mod schedules;

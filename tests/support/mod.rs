@@ -4,4 +4,5 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test crate uses its own part")]
 
 pub mod client;
+pub mod raw;
 pub mod server;

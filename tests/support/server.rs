@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 /// A running server.
@@ -14,18 +14,25 @@ pub struct Server {
     address: SocketAddr,
     /// Goes with the server.
     data: Option<tempfile::TempDir>,
+    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
     /// Starts `downbeat dev` on a free port with its own data and waits until it says where it listens.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_with(variables: &[(&str, &str)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut server = Self::spawn(
             Command::new(env!("CARGO_BIN_EXE_downbeat"))
                 .arg("dev")
                 .args(["--listen", "127.0.0.1:0"])
                 .arg("--data")
-                .arg(data.path()),
+                .arg(data.path())
+                .envs(variables.iter().copied()),
         );
         server.data = Some(data);
         server
@@ -41,11 +48,20 @@ impl Server {
         Self::spawn(&mut command)
     }
 
+    /// Starts `downbeat serve` on a Redis, with settings by their variables, e.g. `("DOWNBEAT_LEASE", "2s")`.
+    pub fn serve_with(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::spawn(command.envs(settings.iter().copied()))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
         let (said, listening) = mpsc::channel();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = Arc::clone(&log);
         // Reads to the end, so that the server never waits for its log to be read.
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -53,6 +69,7 @@ impl Server {
                     let _ = said.send(address.trim().parse().unwrap());
                 } else {
                     eprintln!("server: {line}");
+                    lines.lock().unwrap().push(line);
                 }
             }
         });
@@ -60,13 +77,36 @@ impl Server {
             let _ = process.kill();
             panic!("the server did not say where it listens");
         };
-        Self { process, address, data: None }
+        Self { process, address, data: None, log }
     }
 
     /// Asks it to stop.
     pub fn ask_to_stop(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    /// What it has logged so far, line by line.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// The memory that it has in use, in bytes. Zero where the system does not tell.
+    pub fn memory(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
+        let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
+        rss.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib << 10)
+    }
+
+    /// How many files and sockets it has open. Zero where the system does not tell.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
     }
 
     /// Waits until it has stopped; its exit status.

@@ -18,6 +18,7 @@ fn known(service: &str) -> bool {
         "",
         v1::workflow_service_server::SERVICE_NAME,
         v1::run_service_server::SERVICE_NAME,
+        v1::schedule_service_server::SERVICE_NAME,
         v1::task_service_server::SERVICE_NAME,
         v1::worker_service_server::SERVICE_NAME,
     ]

@@ -2,6 +2,7 @@
 //!
 //! Messages over 8 MiB are not read, over 3 MiB not sent; compressed ones are not taken, so no bomb can go off.
 
+mod arrival;
 mod convert;
 mod health;
 mod oversize;
@@ -73,6 +74,8 @@ async fn guard(State(doors): State<Doors>, request: Request, next: Next) -> Resp
         return Refused(invalid("request", message)).into_response();
     }
     let (parts, body) = request.into_parts();
+    let held = doors.options.meter.body(doors.options.body_memory);
+    let body = arrival::watched(parts.uri.path(), doors.options.body_within, held, body);
     let body = oversize::watched(parts.uri.path(), &doors.app, body);
     let response = next.run(Request::from_parts(parts, body)).await;
     match Status::from_header_map(response.headers()) {

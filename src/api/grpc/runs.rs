@@ -5,6 +5,7 @@ use crate::api::Doors;
 use crate::api::check::{check_priority, check_tags, event_type, word};
 use crate::api::error::invalid;
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
+use crate::api::meter::{Open, Streams};
 use crate::app::view::{EventFilter, StartAt, StartRequest, ValueAddress};
 use crate::app::{AppError, EventFeed, RunFeed};
 use crate::model::ids::{RunId, SignalId, SignalName, TaskPath};
@@ -146,11 +147,11 @@ impl Doors {
 }
 
 /// The events of a feed in batches of what is ready, until it ends or the server stops.
-fn watch(feed: EventFeed, closing: CancellationToken) -> Answers<v1::WatchResponse> {
-    let batches = futures::stream::unfold(Some(feed), move |feed| {
+fn watch(feed: EventFeed, closing: CancellationToken, open: Open) -> Answers<v1::WatchResponse> {
+    let batches = futures::stream::unfold(Some((feed, open)), move |feed| {
         let closing = closing.clone();
         async move {
-            let mut feed = feed?;
+            let (mut feed, open) = feed?;
             let first = tokio::select! {
                 biased;
                 () = closing.cancelled() => None,
@@ -174,7 +175,7 @@ fn watch(feed: EventFeed, closing: CancellationToken) -> Answers<v1::WatchRespon
                     None => break,
                 }
             }
-            Some((Ok(v1::WatchResponse { items }), feed))
+            Some((Ok(v1::WatchResponse { items }), feed.map(|feed| (feed, open))))
         }
     });
     batches.boxed()
@@ -192,7 +193,8 @@ impl RunService for Doors {
         &self,
         request: Request<Streaming<v1::StartManyRequest>>,
     ) -> Reply<Self::StartManyStream> {
-        Ok(Response::new(start_many::serve(self.app.clone(), request.into_inner())))
+        let open = self.opened(Streams::Starts).map_err(status)?;
+        Ok(Response::new(start_many::serve(self.app.clone(), request.into_inner(), open)))
     }
 
     async fn get(&self, request: Request<v1::GetRunRequest>) -> Reply<v1::Run> {
@@ -260,8 +262,12 @@ impl RunService for Doors {
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Reply<Self::WatchStream> {
         let closing = Connection::of(request.extensions()).closing;
+        let open = self.opened(Streams::Events).map_err(status)?;
         let feed = self.feed(request.into_inner()).await.map_err(status)?;
-        Ok(Response::new(feed.map_or_else(|| futures::stream::empty().boxed(), |feed| watch(feed, closing))))
+        Ok(Response::new(match feed {
+            Some(feed) => watch(feed, closing, open),
+            None => futures::stream::empty().boxed(),
+        }))
     }
 }
 

@@ -7,6 +7,7 @@ use super::Answers;
 use super::runs::start_request;
 use crate::api::error::{from_transport, invalid, problem};
 use crate::api::limits::{FRAME_PARTS, STARTS_IN_FLIGHT, STARTS_IN_FLIGHT_BYTES};
+use crate::api::meter::Open;
 use crate::app::{App, AppError};
 use crate::proto::v1;
 use crate::proto::v1::start_ack::Outcome;
@@ -25,11 +26,16 @@ struct Starts {
     bytes: usize,
     /// Why the stream ends, once everything is acknowledged.
     broken: Option<Status>,
+    _open: Open,
 }
 
-pub(super) fn serve(app: App, requests: Streaming<v1::StartManyRequest>) -> Answers<v1::StartManyResponse> {
-    let starts =
-        Starts { app, requests: Some(requests), under_way: FuturesUnordered::new(), bytes: 0, broken: None };
+pub(super) fn serve(
+    app: App,
+    requests: Streaming<v1::StartManyRequest>,
+    open: Open,
+) -> Answers<v1::StartManyResponse> {
+    let under_way = FuturesUnordered::new();
+    let starts = Starts { app, requests: Some(requests), under_way, bytes: 0, broken: None, _open: open };
     futures::stream::unfold(starts, |mut starts| async move {
         let answer = starts.next().await?;
         Some((answer, starts))

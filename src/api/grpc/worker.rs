@@ -13,6 +13,7 @@ use crate::api::Doors;
 use crate::api::check::{label, labels, word};
 use crate::api::error::{from_transport, invalid};
 use crate::api::limits::{FRAME_BYTES, FRAME_PARTS};
+use crate::api::meter::Streams;
 use crate::app::AppError;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
@@ -47,12 +48,14 @@ impl WorkerService for Doors {
         let connection = Connection::of(request.extensions());
         let (slots, batches) = mpsc::channel(SLOTS);
         let doors = self.clone();
+        let open = self.opened(Streams::Workers).map_err(status)?;
         // Ends with the stream: both a broken connection and a dropped response are seen inside.
         tokio::spawn(async move {
             let mut messages = request.into_inner();
             if let Err(error) = doors.carry(&connection, &mut messages, &slots).await {
                 let _ = slots.send(vec![Err(error)]).await;
             }
+            drop(open);
         });
         Ok(Response::new(ReceiverStream::new(batches).flat_map(futures::stream::iter).boxed()))
     }

@@ -3,6 +3,7 @@
 use super::extract::{Params, Segments};
 use crate::api::check::event_type;
 use crate::api::error::{Answer, Problem};
+use crate::api::meter::Streams;
 use crate::api::{Connection, Doors, sse};
 use crate::app::RunFeed;
 use crate::app::view::EventFilter;
@@ -54,9 +55,10 @@ async fn of_run(
     let id = path.parse("id", RunId::new)?;
     let after = resume_after(&mut query, &headers);
     query.finish()?;
+    let open = doors.opened(Streams::Events)?;
     match doors.app.run_events(&id, after.as_deref()).await? {
         RunFeed::Feed(feed) => {
-            Ok(sse::stream(feed, Connection::of(&extensions), doors.options.comment_every))
+            Ok(sse::stream(feed, Connection::of(&extensions), doors.options.comment_every, open))
         }
         RunFeed::AtEnd => Ok(StatusCode::NO_CONTENT.into_response()),
     }
@@ -94,6 +96,7 @@ async fn of_all(
     };
     let after = resume_after(&mut query, &headers);
     query.finish()?;
+    let open = doors.opened(Streams::Events)?;
     let feed = doors.app.events(filter, after.as_deref()).await?;
-    Ok(sse::stream(feed, Connection::of(&extensions), doors.options.comment_every))
+    Ok(sse::stream(feed, Connection::of(&extensions), doors.options.comment_every, open))
 }

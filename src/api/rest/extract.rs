@@ -2,9 +2,10 @@
 //! name of the part and what is wrong with it; nothing unknown is ignored.
 
 use super::words;
-use crate::api::Doors;
 use crate::api::error::{Refused, invalid, invalid_all};
 use crate::api::limits::{DOCUMENT_MAX, DRAIN_MAX, PAGE_DEFAULT, PAGE_MAX, WAIT_MAX_SECS};
+use crate::api::meter::Held;
+use crate::api::{Doors, Options};
 use crate::app::AppError;
 use crate::model::document::Format;
 use crate::model::duration;
@@ -22,7 +23,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::time::Duration;
 
 /// The variable segments of a path, decoded.
 #[derive(Debug)]
@@ -165,7 +165,10 @@ pub(crate) fn wait(text: &str) -> Result<Span, String> {
 
 /// A JSON body of at most `MAX` bytes, not yet read.
 #[derive(Debug)]
-pub(crate) struct JsonBody<const MAX: usize>(Bytes);
+pub(crate) struct JsonBody<const MAX: usize>(
+    Bytes,
+    #[expect(dead_code, reason = "counts the bytes while they are here")] Held,
+);
 
 impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
     type Rejection = Refused;
@@ -182,9 +185,9 @@ impl<const MAX: usize> FromRequest<Doors> for JsonBody<MAX> {
         if kind.is_some() && !json {
             return Err(wrong());
         }
-        let body = body(request, MAX, doors.options.body_within).await?;
+        let (body, held) = body(request, MAX, &doors.options).await?;
         // Without a type only nothing passes: a page of another origin can send any text without one.
-        if json || body.is_empty() { Ok(Self(body)) } else { Err(wrong()) }
+        if json || body.is_empty() { Ok(Self(body, held)) } else { Err(wrong()) }
     }
 }
 
@@ -282,6 +285,8 @@ fn field(path: &str, message: &str) -> String {
 pub(crate) struct DocumentBody {
     pub(crate) format: Format,
     pub(crate) text: Bytes,
+    /// Counts the bytes while they are here.
+    _held: Held,
 }
 
 impl FromRequest<Doors> for DocumentBody {
@@ -296,8 +301,8 @@ impl FromRequest<Doors> for DocumentBody {
                 return Err(Refused(AppError::new(ErrorCode::UnsupportedMediaType, message)));
             }
         };
-        let text = body(request, DOCUMENT_MAX, doors.options.body_within).await?;
-        Ok(Self { format, text })
+        let (text, held) = body(request, DOCUMENT_MAX, &doors.options).await?;
+        Ok(Self { format, text, _held: held })
     }
 }
 
@@ -322,7 +327,9 @@ fn media_type(headers: &HeaderMap) -> Result<Option<String>, AppError> {
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The body, whole, without a byte order mark. Compressed bodies are refused, so no bomb can go off.
-async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, AppError> {
+async fn body(request: Request, max: usize, options: &Options) -> Result<(Bytes, Held), AppError> {
+    let within = options.body_within;
+    let mut held = options.meter.body(options.body_memory);
     let headers = request.headers();
     if let Some(encoding) = headers.get(header::CONTENT_ENCODING)
         && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
@@ -341,12 +348,13 @@ async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, A
     }
     let mut body = request.into_body();
     let read = async {
-        if let Some(mut whole) = collect(&mut body, max).await? {
+        if let Some(mut whole) = collect(&mut body, max, &mut held).await? {
             if whole.starts_with(BYTE_ORDER_MARK) {
                 whole.advance(BYTE_ORDER_MARK.len());
             }
-            return Ok(whole);
+            return Ok((whole, held));
         }
+        drop(held);
         drain(&mut body).await;
         Err(too_large(declared))
     };
@@ -357,7 +365,7 @@ async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, A
 }
 
 /// `None`: there is more than `max`. A body that came as one piece is not copied.
-async fn collect(body: &mut Body, max: usize) -> Result<Option<Bytes>, AppError> {
+async fn collect(body: &mut Body, max: usize, held: &mut Held) -> Result<Option<Bytes>, AppError> {
     let mut first = Bytes::new();
     let mut whole = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -365,6 +373,10 @@ async fn collect(body: &mut Body, max: usize) -> Result<Option<Bytes>, AppError>
         let Ok(data) = frame.into_data() else { continue };
         if first.len().max(whole.len()) + data.len() > max {
             return Ok(None);
+        }
+        if !held.grow(data.len()) {
+            let message = "requests that are on their way take all the memory there is for them";
+            return Err(AppError::new(ErrorCode::Overloaded, message).retry_after(Span::secs(1)));
         }
         if whole.is_empty() && first.is_empty() {
             first = data;
@@ -394,11 +406,18 @@ async fn drain(body: &mut Body) {
 mod tests {
     use super::*;
     use axum::http::Uri;
+    use std::time::Duration;
 
     async fn params(query: &str) -> Params {
         let uri: Uri = format!("/x?{query}").parse().unwrap();
         let (mut parts, ()) = http::Request::builder().uri(uri).body(()).unwrap().into_parts();
         Params::from_request_parts(&mut parts, &()).await.unwrap()
+    }
+
+    /// The body alone.
+    async fn body(request: Request, max: usize, within: Duration) -> Result<Bytes, AppError> {
+        let options = Options { body_within: within, ..Options::default() };
+        super::body(request, max, &options).await.map(|(body, _)| body)
     }
 
     fn request(headers: &[(&str, &str)], body: impl Into<Body>) -> Request {
@@ -451,7 +470,7 @@ mod tests {
     }
 
     fn read(text: &'static str) -> Result<(Bytes, u32), AppError> {
-        let body = JsonBody::<100>(Bytes::from_static(text.as_bytes()));
+        let body = JsonBody::<100>(Bytes::from_static(text.as_bytes()), Options::default().meter.body(100));
         let example: Example<'_> = body.read().map_err(|Refused(e)| e)?;
         Ok((body.text(example.input), example.count))
     }

@@ -2,8 +2,8 @@
 
 use super::extract::{Params, Segments};
 use super::view::{json, json_text};
-use crate::api::Doors;
 use crate::api::error::{Answer, Problem};
+use crate::api::{Doors, meter};
 use crate::app::{App, AppError};
 use crate::model::error::ErrorCode;
 use axum::extract::State;
@@ -18,6 +18,7 @@ pub(super) fn routes() -> OpenApiRouter<Doors> {
     OpenApiRouter::new()
         .routes(routes!(livez))
         .routes(routes!(readyz))
+        .routes(routes!(metrics))
         .routes(routes!(schema))
         .routes(routes!(openapi))
         .routes(routes!(docs))
@@ -50,6 +51,16 @@ async fn livez() -> Response {
 async fn readyz(State(app): State<App>) -> Answer {
     app.ready().await?;
     Ok(json(StatusCode::OK, &ProbeJson { status: "ready" }))
+}
+
+/// What this server counts, for Prometheus
+///
+/// Text of Prometheus' format 0.0.4. The names are explained in the guide (`docs/guide/metrics.md`); labels are of fixed
+/// sets. Nothing is asked of the store.
+#[utoipa::path(get, path = "/metrics", tag = "server", operation_id = "metrics", responses((status = 200, description = "Numbers", body = String, content_type = "text/plain")))]
+async fn metrics(State(doors): State<Doors>) -> Response {
+    let text = meter::scrape(&doors.app, &doors.options.meter, &doors.called);
+    ([(header::CONTENT_TYPE, crate::api::metrics::CONTENT_TYPE)], text).into_response()
 }
 
 /// Read the schema of documents

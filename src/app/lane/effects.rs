@@ -21,6 +21,7 @@ use crate::store::{StoreError, Taken, Verdict};
 use bytes::Bytes;
 use futures::future::FutureExt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use tokio::time::Instant;
 
 /// Conflicts in a row before a run is given a pause.
@@ -50,6 +51,7 @@ impl Lane {
                 self.inner.alarm.no_later(at, &self.inner.clock);
             }
             if let Some(note) = &decision.write.event {
+                self.inner.measures.happened(&note.kinds);
                 self.inner.hub.touched(note);
                 if let (Some(state), Some(plan)) = (&decision.state, &plan) {
                     self.keep_fresh(note, state, plan, &decision.write.payloads, &payloads);
@@ -178,6 +180,7 @@ impl Lane {
     /// The run is not what was decided on: what was handed out is given back, the letters are decided anew.
     fn conflict(&mut self, pending: Pending) {
         let Pending { run, letters, handed, .. } = pending;
+        self.inner.measures.conflicts.fetch_add(1, Relaxed);
         {
             let mut dispatcher = self.inner.dispatcher.lock();
             for (reservation, _) in handed {

@@ -28,6 +28,16 @@ impl Envelope {
     pub(crate) fn is_start(&self) -> bool {
         matches!(self.ask, Ask::Command(Command::Start(_)))
     }
+
+    /// Whether it asks for a new run and nobody waits for the answer any more: the caller was told that it failed.
+    pub(crate) fn is_abandoned_start(&self) -> bool {
+        let gone = match &self.reply {
+            Reply::Once(tx) => tx.is_closed(),
+            Reply::Brief(tx) => tx.is_closed(),
+            Reply::None | Reply::Result { .. } => false,
+        };
+        gone && self.is_start()
+    }
 }
 
 /// What is asked.

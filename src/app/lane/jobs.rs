@@ -171,13 +171,17 @@ pub(super) async fn delay(inner: Arc<Inner>, run: RunId, conflicts: u32) -> Done
     Done::Delayed(run)
 }
 
-pub(super) async fn commit(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending>) -> Done {
-    let mut backoff = Backoff::new();
+/// `failed`: batches ahead of this one of which the store took nothing, in a row.
+pub(super) async fn commit(inner: Arc<Inner>, batch: Batch, pending: Vec<Pending>, failed: u32) -> Done {
+    let begun = Instant::now();
+    let mut backoff = Backoff { next_ms: 5 << failed.min(6) };
     let mut maybe = false;
     loop {
         match inner.store.commit(&batch).await {
             Ok(committed) => {
                 inner.alarm.stir();
+                inner.measures.commit.took(begun.elapsed());
+                inner.measures.batch.observe(batch.writes.len() as f64);
                 return Done::Committed(pending, committed);
             }
             // A full store refuses before it writes, and would have replayed an answer it had given. But if the batch

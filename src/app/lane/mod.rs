@@ -34,6 +34,8 @@ use jobs::Done;
 use slot::{Known, Slots};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use tokio::time::Instant;
 
 /// Decisions in one batch at most.
 const BATCH_DECISIONS: usize = 128;
@@ -52,6 +54,10 @@ pub(crate) struct Lane {
     /// Letters that are in a slot, and those of them that are starts.
     waiting: usize,
     starts: usize,
+    /// Since when the store has taken nothing although something was sent.
+    stuck: Option<Instant>,
+    /// Batches in a row of which it took nothing.
+    failed: u32,
     /// Letters to ourselves (returned assignments), handled before new ones.
     own: Vec<Envelope>,
 }
@@ -71,6 +77,8 @@ impl Lane {
             commits: 0,
             waiting: 0,
             starts: 0,
+            stuck: None,
+            failed: 0,
             own: Vec::new(),
         }
     }
@@ -87,6 +95,7 @@ impl Lane {
                 }
                 self.fill();
             }
+            self.tell_how_it_stands();
             tokio::select! {
                 biased;
                 () = stopping.cancelled() => return,
@@ -123,6 +132,15 @@ impl Lane {
             }
             self.fill();
         }
+    }
+
+    fn tell_how_it_stands(&self) {
+        let gauges = &self.inbox.gauges;
+        gauges.waiting.store(self.waiting as u64, Relaxed);
+        gauges.starts.store(self.starts as u64, Relaxed);
+        gauges.commits.store(self.commits as u64, Relaxed);
+        gauges.cached.store(self.slots.bytes() as u64, Relaxed);
+        gauges.stuck.since(self.stuck);
     }
 
     fn deliver(&mut self, envelope: Envelope) {
@@ -165,6 +183,7 @@ impl Lane {
     fn fill(&mut self) {
         let mut loads: Vec<(Partition, RunId, usize)> = Vec::new();
         while self.commits < self.inner.options.commits_in_flight && !self.ready.is_empty() {
+            let begun = Instant::now();
             let mut pending = Vec::new();
             let mut writes = Vec::new();
             let mut bytes = 0;
@@ -185,6 +204,7 @@ impl Lane {
                 }
             }
             if !pending.is_empty() {
+                self.inner.measures.decide.took(begun.elapsed());
                 self.launch(pending, writes);
             }
         }
@@ -216,6 +236,18 @@ impl Lane {
         };
         let mut letters: Vec<_> = slot.mail.drain(..count).collect();
         let fresh = count <= slot.fresh;
+        let abandoned: Vec<_> = letters.extract_if(.., |l| l.is_abandoned_start()).collect();
+        if !abandoned.is_empty() {
+            slot.fresh = slot.fresh.saturating_sub(abandoned.len());
+            self.inner.measures.starts_abandoned.fetch_add(abandoned.len() as u64, Relaxed);
+            self.discount(abandoned.iter());
+            if letters.is_empty() {
+                self.free(run);
+                return None;
+            }
+        }
+        let count = letters.len();
+        let slot = self.slots.get(run)?;
         let partition = slot.partition;
         let sessions = slot.sessions.take();
         let known = std::mem::take(&mut slot.known);
@@ -280,8 +312,9 @@ impl Lane {
     fn launch(&mut self, pending: Vec<Pending>, writes: Vec<(Partition, RunWrite)>) {
         self.sequence += 1;
         self.commits += 1;
+        self.stuck.get_or_insert_with(Instant::now);
         let batch = Batch { lane: self.incarnation, sequence: self.sequence, writes };
-        self.jobs.push(jobs::commit(Arc::clone(&self.inner), batch, pending).boxed());
+        self.jobs.push(jobs::commit(Arc::clone(&self.inner), batch, pending, self.failed).boxed());
     }
 
     /// Takes what a job brought.
@@ -318,7 +351,7 @@ impl Lane {
                 self.free(&run);
             }
             Done::Committed(pending, committed) => {
-                self.commits -= 1;
+                self.taken();
                 let feed = self.inner.queues.seen(&committed.heads);
                 for (p, verdict) in pending.into_iter().zip(committed.verdicts) {
                     self.settle(p, verdict);
@@ -329,17 +362,30 @@ impl Lane {
             }
             Done::NotApplied(pending, error) => {
                 self.commits -= 1;
+                self.failed = self.failed.saturating_add(1);
+                self.inner.measures.not_applied.fetch_add(1, Relaxed);
                 for p in pending {
                     self.refuse_starts(p, &error);
                 }
+                // With nothing left to try, the next start is what finds out whether the store is back.
+                if self.commits == 0 && self.waiting == 0 {
+                    self.stuck = None;
+                }
             }
             Done::Lost(pending, outcomes) => {
-                self.commits -= 1;
+                self.taken();
                 for (p, applied) in pending.into_iter().zip(outcomes) {
                     self.settle(p, if applied { Verdict::Applied } else { Verdict::Conflict });
                 }
             }
         }
+    }
+
+    /// The store has taken a batch.
+    fn taken(&mut self) {
+        self.commits -= 1;
+        self.failed = 0;
+        self.stuck = (self.commits > 0).then(Instant::now);
     }
 
     fn loaded(&mut self, run: &RunId, count: usize, found: jobs::Found) {

@@ -199,6 +199,11 @@ impl Slots {
         }
     }
 
+    /// Bytes of what is kept.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Bytes were added to a kept run.
     pub(super) fn grew(&mut self, bytes: usize) {
         self.bytes += bytes;

@@ -457,3 +457,41 @@ async fn idle_sessions_stand_in_no_round_but_those_of_the_clock() {
     assert_eq!((heard, silent.len()), (Vec::new(), 8));
     assert_eq!(d.heard_and_silent(at(3)).1.len(), 8, "told until they are closed");
 }
+
+#[test]
+fn a_worker_that_does_not_read_gets_no_more_than_fits() {
+    let mut d = Dispatcher::default();
+    let now = Instant::now();
+    let (_, outbox) = opened(&mut d, 1, &[sub("a", 100)], now);
+    let large = |token: &str| Assignment { input: vec![b'1'; 1 << 20].into(), ..work(token, "a") };
+    let mut given = 0;
+    while let Some((reservation, _)) = d.reserve(&queue("a"), &[]) {
+        assert_eq!(d.assign(reservation, large(&given.to_string()), now), Ok(()));
+        given += 1;
+    }
+    assert_eq!(given, 4);
+    assert!(outbox.try_next().is_some());
+    // Credit that was set aside while there was room, for more than there is.
+    let reserved: Vec<_> = std::iter::from_fn(|| d.reserve(&queue("a"), &[])).collect();
+    assert_eq!(reserved.len(), 96);
+    let mut assigned = 0;
+    for (n, (reservation, _)) in reserved.into_iter().enumerate() {
+        assigned += usize::from(d.assign(reservation, large(&format!("m{n}")), now).is_ok());
+    }
+    assert_eq!(assigned, 32);
+    assert!(outbox.try_next().is_some());
+    assert!(d.reserve(&queue("a"), &[]).is_some(), "what was refused uses no credit");
+}
+
+#[test]
+fn a_session_serves_so_many_types_and_no_more() {
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[], Instant::now());
+    for n in 0..TYPES_MAX {
+        let t = format!("t{n}");
+        assert!(d.may_serve(key, &ty(&t)));
+        assert!(d.set_credit(key, &sub(&t, 1)).is_some());
+    }
+    assert!(!d.may_serve(key, &ty("more")) && d.may_serve(key, &ty("t0")));
+    assert_eq!(d.totals(), (1, (TYPES_MAX as u64, 0)));
+}

@@ -24,6 +24,7 @@ mod examine;
 mod keys;
 mod link;
 mod open;
+mod readings;
 mod reply;
 mod scripts;
 mod servers;
@@ -36,8 +37,8 @@ use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use crate::store::{
     Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, PARTITIONS, QueueHead,
-    RECLAIM_MAX, RETENTION_EVERY, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord, Store,
-    StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, Verdict,
+    RECLAIM_MAX, RETENTION_EVERY, Reading, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord,
+    Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, Verdict,
     check_batch, order_value, session_partition,
 };
 use async_trait::async_trait;
@@ -440,6 +441,10 @@ impl Store for RedisStore {
 
     fn hints(&self) -> broadcast::Receiver<Hint> {
         self.hints.subscribe()
+    }
+
+    fn report(&self) -> Vec<Reading> {
+        readings::of(&self.link_report())
     }
 
     async fn check(&self) -> Result<()> {

@@ -4,4 +4,6 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test crate uses its own part")]
 
 pub mod client;
+pub mod crew;
+pub mod proxy;
 pub mod server;

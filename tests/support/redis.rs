@@ -70,6 +70,17 @@ impl RedisServer {
         }
     }
 
+    /// Stops it in its tracks (`STOP`), or lets it go on (`CONT`).
+    pub(crate) fn signal(&self, name: &str) {
+        let pid = self.child.as_ref().unwrap().id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    /// Its directory.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     /// Kills it.
     pub(crate) fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {

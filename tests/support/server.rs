@@ -4,14 +4,32 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
+
+/// Where a server answers: its own address, or that of a proxy before it. [`super::client`] has the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Door(pub SocketAddr);
+
+impl Door {
+    /// The address.
+    pub fn address(&self) -> SocketAddr {
+        self.0
+    }
+
+    /// The address, as a URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.0)
+    }
+}
 
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
     process: Child,
-    address: SocketAddr,
+    door: Door,
+    /// What it has written to its log.
+    log: Arc<Mutex<Vec<String>>>,
     /// Goes with the server.
     data: Option<tempfile::TempDir>,
 }
@@ -41,11 +59,20 @@ impl Server {
         Self::spawn(&mut command)
     }
 
+    /// Starts `downbeat serve` on a Redis, with settings by their variables, e.g. `("DOWNBEAT_LEASE", "2s")`.
+    pub fn serve_with(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::spawn(command.envs(settings.iter().copied()))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
         let (said, listening) = mpsc::channel();
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let written = Arc::clone(&log);
         // Reads to the end, so that the server never waits for its log to be read.
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -53,6 +80,7 @@ impl Server {
                     let _ = said.send(address.trim().parse().unwrap());
                 } else {
                     eprintln!("server: {line}");
+                    written.lock().unwrap().push(line);
                 }
             }
         });
@@ -60,13 +88,26 @@ impl Server {
             let _ = process.kill();
             panic!("the server did not say where it listens");
         };
-        Self { process, address, data: None }
+        Self { process, door: Door(address), log, data: None }
     }
 
     /// Asks it to stop.
     pub fn ask_to_stop(&self) {
+        self.signal("TERM");
+    }
+
+    /// Sends it a signal by its name, e.g. `STOP`.
+    pub fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+    }
+
+    /// The memory that it has in use, in bytes. Zero where the system does not tell.
+    pub fn memory(&self) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap_or_default();
+        let rss = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
+        rss.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib << 10)
     }
 
     /// Waits until it has stopped; its exit status.
@@ -82,6 +123,21 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap()
     }
 
+    /// Whether a line of its log has this in it.
+    pub fn has_logged(&self, text: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+
+    /// Whether it runs.
+    pub fn lives(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// How many files and sockets it has open. Zero where the system does not tell.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
+    }
+
     /// CPU time that it has used. Zero where the system does not tell.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
@@ -91,20 +147,18 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Where it listens, as a URL.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
     /// Ends it at once, as `kill -9` does, and waits for its end.
     pub fn kill9(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
+    }
+}
+
+impl std::ops::Deref for Server {
+    type Target = Door;
+
+    fn deref(&self) -> &Door {
+        &self.door
     }
 }
 

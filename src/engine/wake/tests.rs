@@ -223,21 +223,31 @@ fn a_session_that_came_back_without_the_attempt_has_lost_it() {
 }
 
 #[test]
-fn an_unacknowledged_attempt_of_a_dead_server_goes_back_after_a_grace() {
-    let mut w = World::started(limited(Timeouts::default(), 2));
-    w.lease(0);
-    let orphan = || view(SessionView { epoch: 1, remaining: LEASE, owner_gone: true });
-    w.pass(Span::secs(3));
-    assert_eq!(w.wake_with(orphan()), Outcome::Nothing);
-    assert_eq!(w.wake, Some(w.now.plus(Span::secs(2))));
-    w.pass(Span::secs(2));
-    assert_eq!(w.wake_with(orphan()), Outcome::Accepted);
-    assert_eq!((w.statuses(), w.run().tasks[0].lost_deliveries), (vec!["queued"], 1));
-    // Acknowledged, it stays: the session may resume elsewhere.
-    let attempt = w.lease(0);
-    ack(&mut w, &attempt);
-    w.pass(Span::secs(9));
-    assert_eq!(w.wake_with(orphan()), Outcome::Nothing);
+fn a_session_that_fell_silent_with_its_server_is_waited_for() {
+    let after = |seconds: i64| Span::secs(-seconds);
+    let orphan = |remaining| view(SessionView { epoch: 1, remaining, owner_gone: true });
+    for acked in [false, true] {
+        let mut w = World::started(limited(Timeouts::default(), 2));
+        let attempt = w.lease(0);
+        if acked {
+            ack(&mut w, &attempt);
+        }
+        w.pass(Span::secs(13));
+        assert_eq!(w.wake_with(orphan(after(3))), Outcome::Nothing);
+        assert_eq!(w.wake, Some(w.now.plus(LEASE)), "no later than the next lease");
+        w.pass(Span::secs(10));
+        assert_eq!(w.wake_with(orphan(after(13))), Outcome::Nothing);
+        assert_eq!(w.wake, Some(w.now.plus(Span::secs(7))));
+        w.pass(Span::secs(7));
+        // Its server is back and its worker is not: the worker is gone.
+        let mut other = World::started(limited(Timeouts::default(), 2));
+        other.lease(0);
+        let deserted = view(SessionView { epoch: 1, remaining: after(3), owner_gone: false });
+        assert_eq!(other.wake_with(deserted), Outcome::Accepted);
+        // Neither of them came back in time.
+        assert_eq!(w.wake_with(orphan(after(20))), Outcome::Accepted);
+        assert_eq!(w.statuses(), [if acked { "retrying" } else { "queued" }]);
+    }
 }
 
 #[test]

@@ -1,0 +1,50 @@
+//! A server's own sign of life: a session record under its boot nonce, renewed in one call with those of its workers.
+//!
+//! When a worker's session has passed, it tells whose silence that was. If the server is there, it would have heard the
+//! worker: the worker is gone. If the server fell silent as well (stopped, cut off, dead), nothing is known of the
+//! worker, which may be at work; it is waited for a while longer, in which the server goes on or the worker finds
+//! another one ([`crate::engine`] says how long).
+//!
+//! Invariant: a server beats at least as often as it renews sessions, and under the same lease. So when a session has
+//! passed, a server that lives has more than three quarters of the lease left, and one that fell silent with it less:
+//! a session is renewed no later than four thirds of the ping interval after it was heard, and that is at most two
+//! thirds of the lease.
+
+use super::inner::Inner;
+use crate::model::ids::{Nonce, Partition, SessionId};
+use crate::model::time::{LeaseTime, Span};
+use crate::store::{Layout, Result, SessionRecord};
+
+/// No stream ever takes a server's session over.
+const EPOCH: u32 = 1;
+
+/// The session of a server.
+pub(super) fn of(boot: Nonce, layout: Layout) -> SessionId {
+    let random = u128::from_be_bytes(boot.0);
+    let home = Partition((random >> 112) as u16 % layout.partitions.max(1));
+    SessionId::generate(home, random)
+}
+
+/// What is renewed along with the sessions of workers.
+pub(super) fn own(inner: &Inner) -> (SessionId, u32) {
+    (of(inner.boot, inner.layout), EPOCH)
+}
+
+/// The first beat, or the first after the store lost it.
+pub(super) async fn begin(inner: &Inner) -> Result<()> {
+    let record = SessionRecord {
+        epoch: EPOCH,
+        label: "server".to_owned(),
+        owner: inner.boot,
+        deadline: LeaseTime::default(),
+        lease_now: LeaseTime::default(),
+    };
+    // False: it is there, which is as good.
+    inner.store.put_session(&own(inner).0, &record, None, inner.options.lease).await?;
+    Ok(())
+}
+
+/// Whether the server of this record has beaten lately.
+pub(super) fn lives(beat: &SessionRecord, lease: Span) -> bool {
+    beat.remaining() > Span(lease.0 / 4 * 3)
+}

@@ -51,15 +51,15 @@ async fn until<T>(what: &str, within: Duration, mut look: impl AsyncFnMut() -> O
     }
 }
 
-/// Registers a document.
+/// Registers a document without its name.
 async fn register(door: Door, name: &str, text: &str) {
-    let answer = door.put(&format!("/v1/workflows/{name}"), "application/yaml", text.to_owned()).await;
+    let text = format!("name: {name}\n{text}");
+    let answer = door.put(&format!("/v1/workflows/{name}"), "application/yaml", text).await;
     assert!(matches!(answer.status, 200 | 201), "{}", answer.text());
 }
 
 /// A chain of three tasks of the type `work`; each completes with its input.
 const CHAIN: &str = r#"
-name: chain
 tasks:
   a: { type: work, input: { n: "${{ input }}" }, retry: { initial: 10ms } }
   b: { needs: [a], type: work, input: "${{ tasks.a.output }}", retry: { initial: 10ms } }

@@ -29,6 +29,7 @@ impl Crew {
             let journal = Arc::clone(&crew.journal);
             let worker = Worker::builder(door.url())
                 .label(format!("{task_type}-{n}"))
+                .cancel_grace(Duration::from_millis(200))
                 .handle(task_type, concurrency, move |task: Task| {
                     let journal = Arc::clone(&journal);
                     async move {
@@ -61,13 +62,20 @@ impl Crew {
     }
 
     /// Lets them finish and waits for them.
-    pub async fn leave(mut self) {
+    pub async fn leave(self) {
+        self.leave_within(Duration::from_secs(2)).await;
+    }
+
+    /// Gives tasks so long to finish, and waits for the workers' end; how long that took.
+    pub async fn leave_within(mut self, grace: Duration) -> Duration {
+        let began = tokio::time::Instant::now();
         for handle in &self.handles {
-            handle.shutdown(Duration::from_secs(2));
+            handle.shutdown(grace);
         }
         for working in self.working.drain(..) {
             working.await.unwrap();
         }
+        began.elapsed()
     }
 }
 
@@ -101,7 +109,7 @@ pub fn faults_of(events: &[Value]) -> Vec<String> {
         wrong.push("times go back".to_owned());
     }
     times.clear();
-    // By task and attempt: 1 queued, 2 started, 3 ended.
+    // By task and attempt: 1 queued, 2 started, 3 to be tried again, 4 over.
     let mut stages: BTreeMap<(String, u64), u8> = BTreeMap::new();
     let mut completed: BTreeMap<String, usize> = BTreeMap::new();
     for event in events {
@@ -115,11 +123,11 @@ pub fn faults_of(events: &[Value]) -> Vec<String> {
             "task.progress" => (*stage == 2, 2),
             "task.completed" => {
                 *completed.entry(task.clone()).or_default() += 1;
-                (*stage == 2, 3)
+                // Only what workers do is queued and started.
+                (*stage == 2 || *stage == 0 && event["task_type"].is_null(), 4)
             }
-            "task.failed" | "task.timed_out" | "task.cancelled" | "task.retrying" | "task.skipped" => {
-                (*stage < 3, 3)
-            }
+            "task.retrying" => (*stage < 3, 3),
+            "task.failed" | "task.timed_out" | "task.cancelled" | "task.skipped" => (*stage < 4, 4),
             _ => continue,
         };
         if !fits {

@@ -6,4 +6,5 @@
 pub mod client;
 pub mod crew;
 pub mod proxy;
+pub mod reader;
 pub mod server;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   client ──► listener ──► to_server ──► target          mode: what happens to bytes, at any time
-//!          ◄──────────────  to_client ◄──                 cut, cut_after, drop_reply_to: once
+//!          ◄──────────────  to_client ◄──                 cut, cut_after, drop_replies_to: so often
 //! ```
 //!
 //! Invariants
@@ -65,8 +65,8 @@ struct Shared {
     cut: Mutex<CancellationToken>,
     /// Bytes that still pass before the connection that carries the last one is cut.
     budget: Mutex<Option<u64>>,
-    /// The next request that has these bytes in it gets no reply.
-    wanted: Mutex<Option<Vec<u8>>>,
+    /// So many requests more that have these bytes in them get no reply.
+    wanted: Mutex<Option<(Vec<u8>, usize)>>,
     dropped: AtomicUsize,
     accepted: AtomicUsize,
     open: AtomicUsize,
@@ -139,9 +139,9 @@ impl Proxy {
         *self.shared.budget.lock().unwrap() = Some(bytes);
     }
 
-    /// The next request that has `bytes` in it is carried out; its connection is cut instead of the reply, once.
-    pub fn drop_reply_to(&self, bytes: impl Into<Vec<u8>>) {
-        *self.shared.wanted.lock().unwrap() = Some(bytes.into());
+    /// The next requests that have `bytes` in them are carried out; their connections are cut instead of the replies.
+    pub fn drop_replies_to(&self, bytes: impl Into<Vec<u8>>, times: usize) {
+        *self.shared.wanted.lock().unwrap() = Some((bytes.into(), times)).filter(|_| times > 0);
     }
 
     /// Replies that were dropped so far.
@@ -269,7 +269,7 @@ impl Pump<'_> {
                 return self.link.cut.cancel();
             }
             let (bytes, last) = self.within_budget(&buffer[..read]);
-            if self.up && self.is_wanted(&mut tail, bytes) {
+            if self.up && !self.link.drops.load(Ordering::Acquire) && self.is_wanted(&mut tail, bytes) {
                 self.link.drops.store(true, Ordering::Release);
             }
             let written = match now {
@@ -302,16 +302,19 @@ impl Pump<'_> {
     /// Whether the request is here whose reply is to be dropped.
     fn is_wanted(&self, tail: &mut Vec<u8>, bytes: &[u8]) -> bool {
         let mut wanted = self.shared.wanted.lock().unwrap();
-        let Some(pattern) = wanted.as_deref() else {
+        let Some((pattern, times)) = wanted.as_mut() else {
             tail.clear();
             return false;
         };
         tail.extend_from_slice(bytes);
-        let found = tail.windows(pattern.len()).any(|w| w == pattern);
+        let found = tail.windows(pattern.len()).any(|w| w == pattern.as_slice());
         let kept = (pattern.len() - 1).min(tail.len());
         tail.drain(..tail.len() - kept);
         if found {
-            *wanted = None;
+            *times -= 1;
+            if *times == 0 {
+                *wanted = None;
+            }
         }
         found
     }

@@ -66,7 +66,50 @@ impl Server {
         Self::spawn(command.envs(settings.iter().copied()))
     }
 
+    /// Starts `downbeat serve` where it cannot work: how it ended and what it said; none if it still ran after `within`,
+    /// when it is ended.
+    pub fn refused(store: &str, within: Duration) -> Option<(i32, String)> {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_downbeat"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = process.stderr.take().unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut said = String::new();
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+            said
+        });
+        let began = std::time::Instant::now();
+        let status = loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                break Some(status);
+            }
+            if began.elapsed() > within {
+                process.kill().unwrap();
+                process.wait().unwrap();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let said = reading.join().unwrap();
+        status.map(|s| (s.code().unwrap_or(-1), said))
+    }
+
+    /// The same as [`Self::serve_with`] where it may fail, since what it needs may be away.
+    pub fn try_serve(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Option<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::try_spawn(command.envs(settings.iter().copied()))
+    }
+
     fn spawn(command: &mut Command) -> Self {
+        Self::try_spawn(command).expect("the server says where it listens")
+    }
+
+    fn try_spawn(command: &mut Command) -> Option<Self> {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
@@ -86,9 +129,10 @@ impl Server {
         });
         let Ok(address) = listening.recv_timeout(Duration::from_secs(30)) else {
             let _ = process.kill();
-            panic!("the server did not say where it listens");
+            let _ = process.wait();
+            return None;
         };
-        Self { process, door: Door(address), log, data: None }
+        Some(Self { process, door: Door(address), log, data: None })
     }
 
     /// Asks it to stop.

@@ -5,7 +5,7 @@
 //! worker, which may be at work; it is waited for a while longer, in which the server goes on or the worker finds
 //! another one ([`crate::engine`] says how long).
 //!
-//! Invariant: a server beats at least as often as it renews sessions, and under the same lease. So when a session has
+//! Invariant: a server that has sessions beats at least as often as it renews them, and under the same lease. So when a session has
 //! passed, a server that lives has more than three quarters of the lease left, and one that fell silent with it less:
 //! a session is renewed no later than four thirds of the ping interval after it was heard, and that is at most two
 //! thirds of the lease.
@@ -42,6 +42,11 @@ pub(super) async fn begin(inner: &Inner) -> Result<()> {
     // False: it is there, which is as good.
     inner.store.put_session(&own(inner).0, &record, None, inner.options.lease).await?;
     Ok(())
+}
+
+/// A server beats for so long after its last session is gone: until every run has looked what became of it.
+pub(super) fn long_after(lease: Span) -> std::time::Duration {
+    lease.to_std() * 4
 }
 
 /// Whether the server of this record has beaten lately.

@@ -8,6 +8,7 @@ use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
+use crate::dispatch::dispatcher::Heard;
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
@@ -364,7 +365,10 @@ impl Pulse {
         let last = std::mem::replace(&mut *self.last.lock(), now);
         let late = now.duration_since(last).saturating_sub(self.every);
         if late > STALL {
-            tracing::warn!(ms = late.as_millis(), "this server stood still; its workers are not blamed for it");
+            tracing::warn!(
+                ms = late.as_millis(),
+                "this server stood still; its workers are not blamed for it"
+            );
             inner.dispatcher.lock().stood_still(now, late);
         }
     }
@@ -412,16 +416,18 @@ async fn renewals(inner: &Inner, pulse: &Pulse) {
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut reviewed = Instant::now();
     let mut renewed = Instant::now();
-    if let Err(error) = beats::begin(inner).await {
-        tracing::warn!(%error, "this server could not say that it is there; trying again");
-    }
+    // Until then somebody may ask whether we live.
+    let mut beats_until = renewed;
     loop {
         beat.tick().await;
         let now = Instant::now();
         if now.duration_since(renewed) >= ping_every / 3 {
             renewed = now;
             pulse.look(inner, now);
-            renew(inner, now).await;
+            if inner.dispatcher.lock().has_sessions() {
+                beats_until = now + beats::long_after(inner.options.lease);
+            }
+            renew(inner, now, now < beats_until).await;
         }
         if now.duration_since(reviewed) >= ping_every {
             reviewed = now;
@@ -459,14 +465,25 @@ async fn review(inner: &Inner, now: Instant) {
 }
 
 /// Renews every session that was heard since it was last renewed, so that a silent one lives for its lease and no
-/// longer; closes those that are not ours any more.
-async fn renew(inner: &Inner, now: Instant) {
+/// longer; closes those that are not ours any more. With `beats`, this server says that it is there.
+async fn renew(inner: &Inner, now: Instant, beats: bool) {
     let patience = inner.options.lease.to_std() + Span::secs(2).to_std();
     let silent_since = now.checked_sub(patience).unwrap_or(now);
     let (heard, mut gone) = inner.dispatcher.lock().heard_and_silent(silent_since);
-    let asked: Vec<_> =
-        heard.iter().map(|s| (s.id.clone(), s.epoch)).chain(std::iter::once(beats::own(inner))).collect();
-    match inner.store.renew_sessions(&asked, inner.options.lease).await {
+    let own = beats.then(|| beats::own(inner));
+    let asked: Vec<_> = heard.iter().map(|s| (s.id.clone(), s.epoch)).chain(own).collect();
+    if !asked.is_empty() {
+        renew_all(inner, &heard, &asked, &mut gone).await;
+    }
+    let mut dispatcher = inner.dispatcher.lock();
+    for key in gone {
+        dispatcher.close(key);
+    }
+}
+
+/// Renews what is asked for, first the sessions that were heard; those that are not ours any more are `gone`.
+async fn renew_all(inner: &Inner, heard: &[Heard], asked: &[(SessionId, u32)], gone: &mut Vec<SessionKey>) {
+    match inner.store.renew_sessions(asked, inner.options.lease).await {
         Ok(kept) => {
             {
                 let mut dispatcher = inner.dispatcher.lock();
@@ -478,17 +495,13 @@ async fn renew(inner: &Inner, now: Instant) {
                     }
                 }
             }
-            if kept.last() == Some(&false)
+            if kept.get(heard.len()) == Some(&false)
                 && let Err(error) = beats::begin(inner).await
             {
                 tracing::warn!(%error, "this server could not say that it is there; trying again");
             }
         }
         Err(error) => tracing::warn!(%error, "worker sessions were not renewed; trying again"),
-    }
-    let mut dispatcher = inner.dispatcher.lock();
-    for key in gone {
-        dispatcher.close(key);
     }
 }
 

@@ -604,6 +604,11 @@ impl Dispatcher {
         }
     }
 
+    /// Whether any worker has a session here.
+    pub fn has_sessions(&self) -> bool {
+        !self.by_id.is_empty()
+    }
+
     /// The stream of a session here.
     pub fn key_of(&self, id: &SessionId) -> Option<SessionKey> {
         self.by_id.get(id).copied()

@@ -59,7 +59,7 @@ async fn a_reader_that_is_cut_twenty_times_misses_nothing_and_sees_nothing_twice
             proxy.cut_after(random.next_u64() % 4_000);
         }
     }
-    let seen = reader.ended(Duration::from_secs(60)).await;
+    let seen = reader.ended(Duration::from_mins(1)).await;
     let own = history(*a, "r1").await;
     assert_eq!(faults_of(&own), Vec::<String>::new());
     assert!(own.len() >= 990, "{} events", own.len());
@@ -138,7 +138,7 @@ async fn slow_readers_slow_nobody_and_can_go_on() {
     slow_ones.push(deaf_one);
     let own = history(*server, "r1").await;
     for reader in slow_ones {
-        let seen = reader.ended(Duration::from_secs(60)).await;
+        let seen = reader.ended(Duration::from_mins(1)).await;
         assert_eq!(seen.resets, 0);
         assert!(seen.events == own, "{} of {} events", seen.events.len(), own.len());
     }
@@ -179,7 +179,7 @@ async fn what_is_told_is_true_and_in_order() {
         async move {
             let id = format!("r{n}");
             start(a, "mixed", &id, "1").await;
-            if n % 4 == 0 {
+            if n.is_multiple_of(4) {
                 tokio::time::sleep(Duration::from_millis(n as u64)).await;
                 // Over already, or not: the answer says so.
                 assert!(matches!(b.post(&format!("/v1/runs/{id}/cancel"), "").await.status, 200 | 409));
@@ -189,7 +189,7 @@ async fn what_is_told_is_true_and_in_order() {
             let mut last = Value::Null;
             while let Some(frame) = events.next().await {
                 last = frame.json();
-                if n % 10 == 0 && last["type"] == "task.completed" {
+                if n.is_multiple_of(10) && last["type"] == "task.completed" {
                     let run = a.get(&format!("/v1/runs/{id}")).await.json();
                     let task = run["tasks"].as_array().unwrap().iter().find(|t| t["task"] == last["task"]);
                     assert_eq!(task.unwrap()["status"], "completed", "{last}");

@@ -111,7 +111,7 @@ async fn what_a_stopped_worker_holds_goes_back_at_once_and_uses_no_attempt() {
     let redis = redis();
     let server = Server::serve(&redis.url(), None, free_address());
     register(*server, "w", "tasks: { t: { type: work, input: 1 } }").await;
-    let crew = Crew::at(&[*server], "work", 5, Duration::from_secs(600));
+    let crew = Crew::at(&[*server], "work", 5, Duration::from_mins(10));
     for n in 0..5 {
         assert_eq!(server.start_run("w", &format!("r{n}"), "1").await.status, 201);
     }

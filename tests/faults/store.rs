@@ -108,11 +108,16 @@ async fn a_redis_that_dies_and_loads_for_a_while_loses_nothing() {
         // Ten milliseconds for each key, and a look at who asks meanwhile.
         let mut again = std::mem::replace(redis, RedisServer::none());
         std::thread::spawn(move || {
-            again.restart_with(&["--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024"]);
+            again.restart_with(&[
+                "--key-load-delay",
+                "10000",
+                "--loading-process-events-interval-bytes",
+                "1024",
+            ]);
             loaded.send(again).unwrap();
         });
     };
-    let end = |redis: &mut RedisServer| *redis = loading.recv_timeout(Duration::from_secs(60)).unwrap();
+    let end = |redis: &mut RedisServer| *redis = loading.recv_timeout(Duration::from_mins(1)).unwrap();
     under_load(&mut redis, begin, end).await;
 }
 

@@ -65,11 +65,8 @@ pub(crate) fn work(label: &str) {
     let door = Door(std::env::var("DOWNBEAT_SOAK_DOOR").unwrap().parse().unwrap());
     let path = std::env::var("DOWNBEAT_SOAK_JOURNAL").unwrap();
     let journal = std::fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
-    let hand = Arc::new(Hand {
-        label: label.to_owned(),
-        count: AtomicUsize::new(0),
-        journal: Mutex::new(journal),
-    });
+    let hand =
+        Arc::new(Hand { label: label.to_owned(), count: AtomicUsize::new(0), journal: Mutex::new(journal) });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let stopping = Arc::new(AtomicBool::new(false));

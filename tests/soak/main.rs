@@ -12,8 +12,8 @@
 //! audit.rs     what is counted at the end                     report.rs   how it is told
 //! ```
 //!
-//! `DOWNBEAT_SOAK` has the settings: `seconds=20 seed=1 every_ms=1000 report=FILE`, each of them optional. The seed gives
-//! the faults and their order; when each strikes a process is up to the machine.
+//! `DOWNBEAT_SOAK` has the settings: `seconds=20 seed=1 every_ms=1000 redis=single report=FILE`, each of them optional. The
+//! seed gives the faults and their order; when each strikes a process is up to the machine.
 //!
 //! Must hold, whatever was injected: each start that was acknowledged exists and ended completed; each task was completed
 //! once in each try, with a result that a worker had sent for it; no result was acknowledged that does not count;
@@ -54,6 +54,8 @@ impl Settings {
         let text = std::env::var("DOWNBEAT_SOAK").unwrap_or_default();
         let of = |name: &str| text.split_whitespace().find_map(|s| s.strip_prefix(name)?.strip_prefix('='));
         let number = |name, default| of(name).map_or(default, |v| v.parse().expect(name));
+        let redis = of("redis").unwrap_or("single");
+        assert_eq!(redis, "single", "a soak on {redis} is not built yet");
         Self {
             seconds: number("seconds", 20),
             seed: number("seed", 1),
@@ -67,7 +69,7 @@ impl Settings {
 async fn everything_that_can_go_wrong_at_random_loses_and_doubles_nothing() {
     let settings = Settings::read();
     println!("repeat the faults with {}", report::command(&settings));
-    let site = Arc::new(site::Site::start(&settings).await);
+    let site = Arc::new(site::Site::start(&settings));
     let load = load::Load::start(&site, settings.seed).await;
     let nemesis = nemesis::Nemesis::new(Arc::clone(&site), settings.seed);
     let until = Instant::now() + Duration::from_secs(settings.seconds);

@@ -9,10 +9,10 @@ use std::time::Duration;
 /// What repeats the faults.
 pub(crate) fn command(settings: &Settings) -> String {
     format!(
-        "DOWNBEAT_SOAK='seconds={} seed={} every_ms={}' cargo test --release --locked --test soak -- --nocapture",
-        settings.seconds,
+        "scripts/soak {} --seed {} --every {}",
+        settings.seconds as f64 / 60.0,
         settings.seed,
-        settings.every.as_millis()
+        settings.every.as_secs_f64()
     )
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) async fn start(settings: &Settings) -> Self {
+    pub(crate) fn start(settings: &Settings) -> Self {
         let redis = RedisServer::start(Options { aof: true, args: Vec::new() });
         let mut all = vec![("DOWNBEAT_LOG", "warn")];
         if settings.seconds < 120 {
@@ -56,13 +56,7 @@ impl Site {
                 let server = Server::serve_with(&to_redis.redis_url(), free_address(), &all);
                 let address = server.address();
                 let proxy = || Proxy::start(address);
-                Seat {
-                    front: proxy(),
-                    back: proxy(),
-                    to_redis,
-                    address,
-                    process: Mutex::new(Some(server)),
-                }
+                Seat { front: proxy(), back: proxy(), to_redis, address, process: Mutex::new(Some(server)) }
             })
             .collect();
         let hands = (0..WORKERS)

@@ -92,9 +92,8 @@ impl Drop for Crew {
 pub fn faults_of(events: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
     let text = |event: &Value, name: &str| event[name].as_str().unwrap_or_default().to_owned();
-    let is_end = |kind: &str| {
-        matches!(kind, "run.completed" | "run.failed" | "run.cancelled" | "run.timed_out")
-    };
+    let is_end =
+        |kind: &str| matches!(kind, "run.completed" | "run.failed" | "run.cancelled" | "run.timed_out");
     let kinds: Vec<String> = events.iter().map(|e| text(e, "type")).collect();
     if kinds.first().is_none_or(|k| k != "run.started") {
         wrong.push(format!("it begins with {:?}", kinds.first()));

@@ -82,7 +82,7 @@ impl Server {
             let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
             said
         });
-        let began = std::time::Instant::now();
+        let began = tokio::time::Instant::now();
         let status = loop {
             if let Some(status) = process.try_wait().unwrap() {
                 break Some(status);

@@ -153,7 +153,8 @@ pub fn frames(text: &str) -> Vec<Frame> {
     text.split("\n\n").filter_map(super::client::parse).collect()
 }
 
-/// Waits for the end of these runs and audits each: completed, every task once, in its first attempt, delivered once.
+/// Waits for the end of these runs and audits each: completed, every task in its first attempt, which was begun once. (A
+/// delivery that never left the server may be made again.)
 pub async fn audit_strictly(door: Door, runs: impl IntoIterator<Item = String>, crew: &Crew) {
     for id in runs {
         let run = door.insist_get(&format!("/v1/runs/{id}?wait=30s")).await.json();
@@ -163,8 +164,6 @@ pub async fn audit_strictly(door: Door, runs: impl IntoIterator<Item = String>, 
         }
         let events = history(door, &id).await;
         assert_eq!(faults_of(&events), Vec::<String>::new(), "{id}: {events:#?}");
-        let queued = events.iter().filter(|e| e["type"] == "task.queued").count();
-        assert_eq!(queued, run["tasks"].as_array().unwrap().len(), "{id}: given out again: {events:#?}");
     }
     assert_eq!(crew.done_twice(), Vec::<String>::new());
 }

@@ -140,10 +140,17 @@ impl Server {
         self.signal("TERM");
     }
 
-    /// Sends it a signal by its name, e.g. `STOP`.
+    /// Sends it a signal by its name, e.g. `CONT`; after `STOP` it does stand still.
     pub fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let began = tokio::time::Instant::now();
+        // The state stands after the name in brackets.
+        while name == "STOP" && stat().contains(") ") && !stat().contains(") T ") {
+            assert!(began.elapsed() < Duration::from_secs(10), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// The memory that it has in use, in bytes. Zero where the system does not tell.

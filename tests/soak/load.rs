@@ -17,6 +17,9 @@ use tokio::time::Instant;
 /// Runs that are open at a time.
 const CALLERS: usize = 24;
 
+/// The run with which the reader begins.
+pub(crate) const FIRST: &str = "first";
+
 /// No run takes longer than this to its end, once the faults have stopped.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -155,7 +158,7 @@ impl Load {
             repeats: AtomicUsize::new(0),
         });
         // Who reads must have a cursor before anything goes wrong.
-        let first = format!("{{\"workflow\":\"{}\",\"id\":\"first\"}}", Kind::Timer.name());
+        let first = format!("{{\"workflow\":\"{}\",\"id\":\"{FIRST}\"}}", Kind::Timer.name());
         let mut load = Self { shared, calling: Vec::new(), reader };
         let began = Instant::now();
         while load.reader.look(|s| s.last.is_none()) {

@@ -1,9 +1,11 @@
 //! What is counted when all is over: each run against what was acknowledged, what workers sent, and what was told.
 
-use crate::load::{Acknowledged, FIRST, Told, told};
+use crate::load::{Acknowledged, EACH_MINUTE, FIRST, Told, told};
 use crate::site::Site;
 use crate::support::crew::{faults_of, history};
 use crate::support::server::Door;
+use downbeat::model::schedule::ScheduleName;
+use downbeat::model::time::Timestamp;
 use futures::StreamExt as _;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +13,9 @@ use std::time::Duration;
 
 /// A run, a task, an attempt.
 type Key = (String, String, u64);
+
+/// In µs.
+const MINUTE: i64 = 60_000_000;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -21,6 +26,7 @@ pub(crate) struct Found {
     pub(crate) runs: usize,
     pub(crate) lost: usize,
     pub(crate) stuck: usize,
+    pub(crate) slots: usize,
     pub(crate) tasks: usize,
     pub(crate) twice: usize,
     pub(crate) attempts: usize,
@@ -75,7 +81,7 @@ async fn all_runs(door: Door) -> Vec<Value> {
 /// See the module.
 pub(crate) async fn audit(site: &Site, asked: Acknowledged) -> Found {
     let door = site.door();
-    let Acknowledged { runs: acknowledged, stuck, repeats, mut reader } = asked;
+    let Acknowledged { runs: acknowledged, stuck, repeats, mut reader, scheduled } = asked;
     let mut found = Found { acknowledged: acknowledged.len(), repeats, ..Found::default() };
     let runs = all_runs(door).await;
     let ids: BTreeSet<&str> = runs.iter().filter_map(|r| r["id"].as_str()).collect();
@@ -93,6 +99,7 @@ pub(crate) async fn audit(site: &Site, asked: Acknowledged) -> Found {
         found.wrong.push(format!("{id} came to no end in time"));
     }
     found.runs = runs.len();
+    found.slots = slots(&ids, scheduled, &mut found.wrong);
     found.panics = site.panics();
     if found.panics > 0 {
         found.wrong.push(format!("{} servers panicked", found.panics));
@@ -147,6 +154,18 @@ pub(crate) async fn audit(site: &Site, asked: Acknowledged) -> Found {
         }
     }
     found
+}
+
+/// The schedule has started each of its minutes; by their ids no minute can have two. Returns how many there are.
+fn slots(ids: &BTreeSet<&str>, (since, until): (i64, i64), wrong: &mut Vec<String>) -> usize {
+    let name = ScheduleName::new(EACH_MINUTE).unwrap();
+    // A minute that began just before the end may yet come.
+    let due: Vec<String> = (since / MINUTE + 1..=(until - MINUTE / 6) / MINUTE)
+        .map(|minute| name.run_of(Timestamp(minute * MINUTE)).to_string())
+        .collect();
+    let missing = due.iter().filter(|id| !ids.contains(id.as_str()));
+    wrong.extend(missing.map(|id| format!("{id}: this minute of the schedule was not started")));
+    ids.iter().filter(|id| id.starts_with(EACH_MINUTE)).count()
 }
 
 /// One run: each task's result is one that a worker sent for that attempt, and the one that was acknowledged if one was.

@@ -1,11 +1,13 @@
 //! What is asked of the servers: callers that start runs of every kind, one after the other, and wait for their ends.
 
+use crate::Settings;
 use crate::hands::{CLAIMED, FLAKY, WORK};
 use crate::site::Site;
 use crate::support::reader::Reader;
 use crate::support::server::Door;
 use axum::body::Body;
 use downbeat::model::entropy::SeededEntropy;
+use downbeat::model::time::{Clock as _, SystemClock};
 use http::Request;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
@@ -16,6 +18,9 @@ use tokio::time::Instant;
 
 /// Runs that are open at a time.
 const CALLERS: usize = 24;
+
+/// The schedule that starts a run each minute.
+pub(crate) const EACH_MINUTE: &str = "each-minute";
 
 /// The run with which the reader begins.
 pub(crate) const FIRST: &str = "first";
@@ -109,7 +114,9 @@ pub(crate) fn told(event: &serde_json::Value) -> Told {
     event.to_string().hash(&mut hasher);
     let kind = event["type"].as_str().unwrap_or_default();
     let ends = matches!(kind, "run.completed" | "run.failed" | "run.cancelled" | "run.timed_out");
-    (event["run"].as_str().unwrap_or_default().to_owned(), hasher.finish(), ends)
+    // What a schedule tells names the run that it starts, and is not of it.
+    let run = event["run"].as_str().filter(|_| !kind.starts_with("schedule."));
+    (run.unwrap_or_default().to_owned(), hasher.finish(), ends)
 }
 
 /// What was asked, as it was answered.
@@ -123,6 +130,8 @@ pub(crate) struct Acknowledged {
     pub(crate) repeats: usize,
     /// Who read everything, all the time.
     pub(crate) reader: Reader<Told>,
+    /// When the schedule was made, and until when its slots are due; µs.
+    pub(crate) scheduled: (i64, i64),
 }
 
 /// See the module.
@@ -130,11 +139,19 @@ pub(crate) struct Load {
     shared: Arc<Shared>,
     calling: Vec<tokio::task::JoinHandle<(Vec<String>, Vec<String>)>>,
     reader: Reader<Told>,
+    since: i64,
+}
+
+/// Wall time, µs.
+fn wall() -> i64 {
+    SystemClock.now().0
 }
 
 struct Shared {
     doors: Vec<Door>,
     random: SeededEntropy,
+    /// From one start to the next of one caller, at the least.
+    pause: Duration,
     next: AtomicUsize,
     ending: AtomicBool,
     repeats: AtomicUsize,
@@ -142,7 +159,7 @@ struct Shared {
 
 impl Load {
     /// Registers what is run, begins to read, and begins to call.
-    pub(crate) async fn start(site: &Site, seed: u64) -> Self {
+    pub(crate) async fn start(site: &Site, settings: &Settings) -> Self {
         let doors = site.front_doors();
         for kind in Kind::ALL {
             let path = format!("/v1/workflows/{}", kind.name());
@@ -151,15 +168,23 @@ impl Load {
         }
         let reader = Reader::keeping(doors.clone(), "/v1/events", SILENCE, |frame| told(&frame.json()));
         let shared = Arc::new(Shared {
-            doors,
-            random: SeededEntropy::new(seed),
+            doors: doors.clone(),
+            random: SeededEntropy::new(settings.seed),
+            pause: Duration::from_secs(CALLERS as u64) / u32::try_from(settings.rate).unwrap(),
             next: AtomicUsize::new(0),
             ending: AtomicBool::new(false),
             repeats: AtomicUsize::new(0),
         });
+        let each_minute = serde_json::json!({
+            "workflow": Kind::Chain.name(), "cron": "* * * * *", "overlap": "allow", "catch_up": "all",
+        });
+        let since = wall();
+        let path = format!("/v1/schedules/{EACH_MINUTE}");
+        let answer = doors[0].put(&path, "application/json", each_minute.to_string()).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
         // Who reads must have a cursor before anything goes wrong.
         let first = format!("{{\"workflow\":\"{}\",\"id\":\"{FIRST}\"}}", Kind::Timer.name());
-        let mut load = Self { shared, calling: Vec::new(), reader };
+        let mut load = Self { shared, calling: Vec::new(), reader, since };
         let began = Instant::now();
         while load.reader.look(|s| s.last.is_none()) {
             assert!(began.elapsed() < PATIENCE, "nothing is told");
@@ -176,6 +201,7 @@ impl Load {
     /// Starts nothing more, and waits for the end of what was started.
     pub(crate) async fn end(self) -> Acknowledged {
         self.shared.ending.store(true, Ordering::Release);
+        let scheduled = (self.since, wall());
         let (mut runs, mut stuck) = (Vec::new(), Vec::new());
         for calling in self.calling {
             let (its, its_stuck) = calling.await.unwrap();
@@ -183,7 +209,7 @@ impl Load {
             stuck.extend(its_stuck);
         }
         let repeats = self.shared.repeats.load(Ordering::Relaxed);
-        Acknowledged { runs, stuck, repeats, reader: self.reader }
+        Acknowledged { runs, stuck, repeats, reader: self.reader, scheduled }
     }
 }
 
@@ -214,7 +240,10 @@ async fn call(shared: Arc<Shared>) -> (Vec<String>, Vec<String>) {
             request.body(Body::from(body.clone())).unwrap()
         }
     };
+    let mut pace = tokio::time::interval(shared.pause.max(Duration::from_millis(1)));
+    pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while !shared.ending.load(Ordering::Acquire) {
+        pace.tick().await;
         let kind = Kind::ALL[shared.random.next_u64() as usize % Kind::ALL.len()];
         let id = format!("soak-{}", shared.next.fetch_add(1, Ordering::Relaxed));
         let body = format!("{{\"workflow\":\"{}\",\"id\":\"{id}\"}}", kind.name());

@@ -12,8 +12,9 @@
 //! audit.rs     what is counted at the end                     report.rs   how it is told
 //! ```
 //!
-//! `DOWNBEAT_SOAK` has the settings: `seconds=20 seed=1 every_ms=1000 redis=single report=FILE`, each of them optional. The
-//! seed gives the faults and their order; when each strikes a process is up to the machine.
+//! `DOWNBEAT_SOAK` has the settings: `seconds=20 seed=1 every_ms=1000 rate=1000 redis=single report=FILE`, each of them
+//! optional; `rate` is how many runs are started a second at the most. The seed gives the faults and their order; when each
+//! strikes a process is up to the machine. `DOWNBEAT_PROGRAM` names another build of the program.
 //!
 //! Must hold, whatever was injected: each start that was acknowledged exists and ended completed; each task was completed
 //! once in each try, with a result that a worker had sent for it; no result was acknowledged that does not count;
@@ -46,6 +47,7 @@ struct Settings {
     seconds: u64,
     seed: u64,
     every: Duration,
+    rate: u64,
     report: Option<PathBuf>,
 }
 
@@ -60,6 +62,7 @@ impl Settings {
             seconds: number("seconds", 20),
             seed: number("seed", 1),
             every: Duration::from_millis(number("every_ms", 1_000)),
+            rate: number("rate", 1_000).max(1),
             report: of("report").map(PathBuf::from),
         }
     }
@@ -70,7 +73,7 @@ async fn everything_that_can_go_wrong_at_random_loses_and_doubles_nothing() {
     let settings = Settings::read();
     println!("repeat the faults with {}", report::command(&settings));
     let site = Arc::new(site::Site::start(&settings));
-    let load = load::Load::start(&site, settings.seed).await;
+    let load = load::Load::start(&site, &settings).await;
     let nemesis = nemesis::Nemesis::new(Arc::clone(&site), settings.seed);
     let until = Instant::now() + Duration::from_secs(settings.seconds);
     let injected = nemesis.rage(settings.every, until).await;

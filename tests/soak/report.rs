@@ -37,6 +37,7 @@ pub(crate) fn report(settings: &Settings, injected: &Injected, found: &Found, dr
         ("runs, children included", found.runs),
         ("**runs lost**", found.lost),
         ("**runs not completed, or stuck**", found.stuck),
+        ("minutes that a schedule started, each of them once", found.slots),
         ("tasks completed", found.tasks),
         ("**results accepted twice, or acknowledged and not counted**", found.twice),
         ("attempts begun", found.attempts),

@@ -39,7 +39,7 @@ impl Server {
     pub fn start() -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut server = Self::spawn(
-            Command::new(env!("CARGO_BIN_EXE_downbeat"))
+            Command::new(program())
                 .arg("dev")
                 .args(["--listen", "127.0.0.1:0"])
                 .arg("--data")
@@ -51,7 +51,7 @@ impl Server {
 
     /// Starts `downbeat serve` on a store: a URL, or `embedded` with its directory.
     pub fn serve(store: &str, data: Option<&Path>, listen: SocketAddr) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        let mut command = Command::new(program());
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         if let Some(data) = data {
             command.arg("--data").arg(data);
@@ -61,7 +61,7 @@ impl Server {
 
     /// Starts `downbeat serve` on a Redis, with settings by their variables, e.g. `("DOWNBEAT_LEASE", "2s")`.
     pub fn serve_with(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        let mut command = Command::new(program());
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         Self::spawn(command.envs(settings.iter().copied()))
     }
@@ -69,7 +69,7 @@ impl Server {
     /// Starts `downbeat serve` where it cannot work: how it ended and what it said; none if it still ran after `within`,
     /// when it is ended.
     pub fn refused(store: &str, within: Duration) -> Option<(i32, String)> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_downbeat"))
+        let mut process = Command::new(program())
             .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -100,7 +100,7 @@ impl Server {
 
     /// The same as [`Self::serve_with`] where it may fail, since what it needs may be away.
     pub fn try_serve(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Option<Self> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        let mut command = Command::new(program());
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         Self::try_spawn(command.envs(settings.iter().copied()))
     }
@@ -211,6 +211,11 @@ impl std::ops::Deref for Server {
     fn deref(&self) -> &Door {
         &self.door
     }
+}
+
+/// The program: the one that was built with the tests, or that of `DOWNBEAT_PROGRAM`, e.g. another version.
+fn program() -> std::path::PathBuf {
+    std::env::var_os("DOWNBEAT_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_downbeat").into(), Into::into)
 }
 
 /// An address on which nothing listens.

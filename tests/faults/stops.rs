@@ -171,15 +171,36 @@ async fn probes_tell_a_server_that_waits_from_one_that_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_slow_redis_is_waited_for_at_the_start() {
+async fn a_server_whose_redis_is_slow_is_alive_and_not_ready_until_it_is_there() {
     let redis = redis();
     let proxy = Proxy::before_port(redis.port());
-    proxy.set(Mode::Delay(Duration::from_millis(60)));
-    let server = Server::serve(&proxy.redis_url(), None, free_address());
-    assert_eq!(readiness(*server).await, 200);
-    register(*server, "chain", CHAIN).await;
-    let crew = Crew::at(&[*server], "work", 5, Duration::ZERO);
-    let runs = start_all(*server, "chain", 3).await;
-    audit_strictly(*server, runs, &crew).await;
+    proxy.set(Mode::Delay(Duration::from_millis(250)));
+    let mut server = Server::begin(&proxy.redis_url(), free_address(), &[]);
+    let door = *server;
+    let alive = async || door.try_get("/livez").await.is_ok_and(|a| a.status == 200).then_some(());
+    until("it is alive", Duration::from_secs(10), alive).await;
+    let early = door.get("/readyz").await;
+    early.refused(503, "store_unavailable");
+    assert_eq!(early.header("retry-after"), "1");
+    door.try_post("/v1/runs", "{}").await.unwrap().refused(503, "store_unavailable");
+    let mut grpc = v1::run_service_client::RunServiceClient::new(door.channel().await);
+    let refused = soon(grpc.get(v1::GetRunRequest::default())).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::Unavailable, "{refused:?}");
+    proxy.set(Mode::Pass);
+    let ready = async || (readiness(door).await == 200).then_some(());
+    until("it is ready", Duration::from_secs(5), ready).await;
+    register(door, "chain", CHAIN).await;
+    let crew = Crew::at(&[door], "work", 5, Duration::ZERO);
+    let runs = start_all(door, "chain", 3).await;
+    audit_strictly(door, runs, &crew).await;
     crew.leave().await;
+    // One that waits is ended as any other is.
+    proxy.set(Mode::Delay(Duration::from_millis(250)));
+    let mut waits = Server::begin(&proxy.redis_url(), free_address(), &[]);
+    let other = *waits;
+    let alive = async || other.try_get("/livez").await.is_ok_and(|a| a.status == 200).then_some(());
+    until("it is alive", Duration::from_secs(10), alive).await;
+    waits.ask_to_stop();
+    assert_eq!(waits.stopped().await, Some(1));
+    assert!(server.lives());
 }

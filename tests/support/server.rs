@@ -98,6 +98,13 @@ impl Server {
         status.map(|s| (s.code().unwrap_or(-1), said))
     }
 
+    /// Begins to start one and does not wait for it.
+    pub fn begin(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(program());
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::begin_with(command.envs(settings.iter().copied()), listen).0
+    }
+
     /// The same as [`Self::serve_with`] where it may fail, since what it needs may be away.
     pub fn try_serve(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Option<Self> {
         let mut command = Command::new(program());
@@ -110,6 +117,14 @@ impl Server {
     }
 
     fn try_spawn(command: &mut Command) -> Option<Self> {
+        let (mut server, listening) = Self::begin_with(command, SocketAddr::from(([127, 0, 0, 1], 0)));
+        // Dropped, it is ended.
+        server.door = Door(listening.recv_timeout(Duration::from_secs(30)).ok()?);
+        Some(server)
+    }
+
+    /// The process, whose address is `listen` until it says where it listens.
+    fn begin_with(command: &mut Command, listen: SocketAddr) -> (Self, mpsc::Receiver<SocketAddr>) {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
@@ -127,12 +142,7 @@ impl Server {
                 }
             }
         });
-        let Ok(address) = listening.recv_timeout(Duration::from_secs(30)) else {
-            let _ = process.kill();
-            let _ = process.wait();
-            return None;
-        };
-        Some(Self { process, door: Door(address), log, data: None })
+        (Self { process, door: Door(listen), log, data: None }, listening)
     }
 
     /// Asks it to stop.

@@ -91,7 +91,7 @@ async fn a_redis_that_forks_again_and_again_loses_nothing_of_a_benchmark() {
     let redis = redis();
     let out = tempfile::tempdir().unwrap();
     let (runs, every) =
-        if long() { ("60000", Duration::from_secs(10)) } else { ("1000", Duration::from_secs(1)) };
+        if long() { ("20000", Duration::from_secs(10)) } else { ("1000", Duration::from_secs(1)) };
     let mut bench = Command::new(env!("CARGO_BIN_EXE_downbeat"))
         .args(["bench", "chain", "--runs", runs, "--tasks", "9", "--store", &redis.url(), "--out"])
         .arg(out.path())

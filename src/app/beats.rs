@@ -14,6 +14,10 @@ use super::inner::Inner;
 use crate::model::ids::{Nonce, Partition, SessionId};
 use crate::model::time::{LeaseTime, Span};
 use crate::store::{Layout, Result, SessionRecord};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// No stream ever takes a server's session over.
 const EPOCH: u32 = 1;
@@ -45,11 +49,55 @@ pub(super) async fn begin(inner: &Inner) -> Result<()> {
 }
 
 /// A server beats for so long after its last session is gone: until every run has looked what became of it.
-pub(super) fn long_after(lease: Span) -> std::time::Duration {
+pub(super) fn long_after(lease: Span) -> Duration {
     lease.to_std() * 4
 }
 
 /// Whether the server of this record has beaten lately.
 pub(super) fn lives(beat: &SessionRecord, lease: Span) -> bool {
     beat.remaining() > Span(lease.0 / 4 * 3)
+}
+
+/// How long an epoch is new. The worker named what it holds with the `Hello` that began it; each of these is a commit.
+const NEW: Duration = Duration::from_secs(3);
+/// So many are remembered; then all are forgotten, and are new once more.
+const EPOCHS: usize = 65_536;
+
+/// When this server first saw the epoch of a session that had been resumed. The store does not say when one began, and a
+/// run that is looked at between the epoch and what it brings must not take for lost what its worker has just named.
+#[derive(Debug, Default)]
+pub(crate) struct Epochs(Mutex<HashMap<SessionId, (u32, Instant)>>);
+
+impl Epochs {
+    /// Whether this epoch of a session is new here.
+    pub(super) fn is_new(&self, id: &SessionId, epoch: u32) -> bool {
+        if epoch <= EPOCH {
+            return false;
+        }
+        let now = Instant::now();
+        let mut seen = self.0.lock();
+        if seen.len() >= EPOCHS {
+            seen.clear();
+        }
+        let (known, since) = seen.entry(id.clone()).or_insert((epoch, now));
+        if *known != epoch {
+            (*known, *since) = (epoch, now);
+        }
+        since.elapsed() < NEW
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_epoch_is_new_for_a_while_and_the_first_never() {
+        let (epochs, id) = (Epochs::default(), SessionId::generate(Partition(0), 1));
+        assert!(!epochs.is_new(&id, 1));
+        assert!(epochs.is_new(&id, 2));
+        tokio::time::advance(NEW).await;
+        assert!(!epochs.is_new(&id, 2));
+        assert!(epochs.is_new(&id, 3));
+    }
 }

@@ -1,5 +1,6 @@
 //! What all parts of one server share, and the one place that spawns its tasks.
 
+use super::beats;
 use super::clock::StoreClock;
 use super::courier::Courier;
 use super::hub::Hub;
@@ -39,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) alarm: Alarm,
     /// This boot of this server.
     pub(crate) boot: Nonce,
+    /// Epochs of sessions, as this server has seen them.
+    pub(crate) epochs: beats::Epochs,
     lanes: Vec<LaneDoor>,
     lane_of: Vec<usize>,
     tasks: TaskTracker,
@@ -105,6 +108,7 @@ impl Inner {
             options,
             clock,
             boot,
+            epochs: beats::Epochs::default(),
             lanes: senders,
             lane_of,
             tasks: TaskTracker::new(),

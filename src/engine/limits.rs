@@ -10,6 +10,10 @@ pub const LEASE: Span = Span::secs(10);
 /// worker may be well, at work, and unable to say so to a server that was stopped and goes on, or is replaced.
 pub const ORPHANED: Span = Span::secs(20);
 
+/// An attempt that was leased under an earlier epoch of its session is looked at again after this if the epoch is new
+/// (lease clock): its worker may have named it, and the run be about to hear of it.
+pub const RESUMING: Span = Span::secs(3);
+
 /// An open run in which nothing has a time is looked at this often all the same (wall clock).
 pub const IDLE_LOOK: Span = Span::secs(3_600);
 

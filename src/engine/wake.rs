@@ -7,7 +7,7 @@
 
 use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
-use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER};
+use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER, RESUMING};
 use super::retry::{Again, Ending};
 use super::step::{Step, Words};
 use crate::model::command::SessionView;
@@ -73,7 +73,10 @@ fn holder_lost(lease: &Lease, sessions: &Sessions, now: LeaseTime) -> Result<Los
     };
     let patience = if view.owner_gone { ORPHANED } else { Span(0) };
     let remaining = view.remaining.0.saturating_add(patience.0);
-    // A later epoch means that the worker came back without this attempt.
+    // A later epoch means that the worker came back without this attempt, once it has had the time to name it.
+    if view.epoch > epoch && view.resuming && view.remaining > Span(0) {
+        return Err(now.plus(RESUMING));
+    }
     if remaining <= 0 || view.epoch > epoch {
         return Ok(lost);
     }

@@ -305,6 +305,8 @@ pub struct SessionView {
     pub remaining: Span,
     /// Whether the server that owned it says nothing any more either. Only asked for once the deadline has passed.
     pub owner_gone: bool,
+    /// Whether its epoch is new: what its worker came back with may be on its way to its runs.
+    pub resuming: bool,
 }
 
 /// How a command was taken.

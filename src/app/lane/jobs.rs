@@ -154,13 +154,14 @@ pub(super) async fn sessions(inner: Arc<Inner>, run: RunId, ids: Vec<SessionId>)
     let passed = found.values().filter(|r| r.remaining() <= Span(0));
     let owners: BTreeSet<_> = passed.map(|r| beats::of(r.owner, inner.layout)).collect();
     let beats = session_records(&inner, owners.into_iter().collect()).await;
-    let view = |record: SessionRecord| {
+    let view = |(id, record): (SessionId, SessionRecord)| {
         let remaining = record.remaining();
         let owner = beats.get(&beats::of(record.owner, inner.layout));
         let owner_gone = remaining <= Span(0) && !owner.is_some_and(|b| beats::lives(b, inner.options.lease));
-        SessionView { epoch: record.epoch, remaining, owner_gone }
+        let resuming = inner.epochs.is_new(&id, record.epoch);
+        (id, SessionView { epoch: record.epoch, remaining, owner_gone, resuming })
     };
-    Done::Sessions(run, found.into_iter().map(|(id, record)| (id, view(record))).collect())
+    Done::Sessions(run, found.into_iter().map(view).collect())
 }
 
 /// Asks the store for the clocks of a partition, and for nothing that is due.

@@ -97,7 +97,7 @@ async fn a_worker_on_a_half_open_connection_comes_back_with_what_it_holds() {
     until("three tasks begin", Duration::from_secs(15), async || (crew.begun() == 3).then_some(())).await;
     assert_eq!(proxy.accepted(), 1);
     // That it has them is on its way, and kept after half a second.
-    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     proxy.set(Mode::HalfOpen);
     // Two pings are missing: the worker gives the connection up by itself and dials again.
     let dials = async || (proxy.accepted() >= 2).then_some(());

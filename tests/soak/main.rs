@@ -9,7 +9,8 @@
 //!
 //! site.rs      the processes and the proxies between them     load.rs     what is asked of them
 //! nemesis.rs   the faults                                     hands.rs    the workers
-//! audit.rs     what is counted at the end                     report.rs   how it is told
+//! audit.rs     what is counted at the end                     store.rs    one Redis, or a cluster, and what happens to it
+//! report.rs    how it is told
 //! ```
 //!
 //! `DOWNBEAT_SOAK` has the settings: `seconds=20 seed=1 every_ms=1000 rate=1000 redis=single report=FILE`, each of them
@@ -29,10 +30,13 @@ mod audit;
 mod hands;
 mod load;
 mod nemesis;
+#[path = "../support/cluster.rs"]
+mod redis_cluster;
 #[path = "../support/redis.rs"]
-mod redis;
+mod redis_server;
 mod report;
 mod site;
+mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -48,6 +52,7 @@ struct Settings {
     seed: u64,
     every: Duration,
     rate: u64,
+    redis: String,
     report: Option<PathBuf>,
 }
 
@@ -56,13 +61,12 @@ impl Settings {
         let text = std::env::var("DOWNBEAT_SOAK").unwrap_or_default();
         let of = |name: &str| text.split_whitespace().find_map(|s| s.strip_prefix(name)?.strip_prefix('='));
         let number = |name, default| of(name).map_or(default, |v| v.parse().expect(name));
-        let redis = of("redis").unwrap_or("single");
-        assert_eq!(redis, "single", "a soak on {redis} is not built yet");
         Self {
             seconds: number("seconds", 20),
             seed: number("seed", 1),
             every: Duration::from_millis(number("every_ms", 1_000)),
             rate: number("rate", 1_000).max(1),
+            redis: of("redis").unwrap_or("single").to_owned(),
             report: of("report").map(PathBuf::from),
         }
     }

@@ -77,11 +77,13 @@ impl Fault {
             Self::Refuse => "connections cut and refused, for 0.5 to 3 s",
             Self::DropReplies => "1 to 3 replies of Redis lost after a commit, take, tick or renewal",
             Self::StopRedis => "Redis stopped (SIGSTOP) for 0.5 to 6 s",
-            Self::KillRedis => "Redis killed (`kill -9`) and started on its append-only file",
+            Self::KillRedis => "Redis, or a master, killed (`kill -9`) and started on its append-only file",
             Self::ForkRedis => "`BGSAVE`",
             Self::FlushScripts => "`SCRIPT FLUSH`",
             Self::KillClients => "`CLIENT KILL` of all",
-            Self::ReadOnly => "Redis a replica (read-only) for 0.5 to 3 s",
+            Self::ReadOnly => {
+                "Redis a replica (read-only) for 0.5 to 3 s; of a cluster, a replica told to take over"
+            }
             Self::Full => "Redis full (`maxmemory`) for 0.5 to 5 s",
         }
     }
@@ -98,15 +100,16 @@ pub(crate) struct Nemesis {
 
 /// What was drawn for one fault.
 #[derive(Debug, Clone, Copy)]
-struct Drawn {
-    fault: Fault,
-    which: usize,
+pub(crate) struct Drawn {
+    pub(crate) fault: Fault,
+    pub(crate) which: usize,
     /// 0 to 1.
     share: f64,
 }
 
 impl Drawn {
-    fn seconds(self, most: f64) -> Duration {
+    /// How long it holds.
+    pub(crate) fn seconds(self, most: f64) -> Duration {
         Duration::from_secs_f64(0.5 + self.share * (most - 0.5))
     }
 }
@@ -164,7 +167,10 @@ async fn strike(site: &Site, drawn: Drawn) -> bool {
         | Fault::FlushScripts
         | Fault::KillClients
         | Fault::ReadOnly
-        | Fault::Full => at_redis(site, drawn).await,
+        | Fault::Full => match site.redis.try_lock() {
+            Ok(mut redis) => redis.strike(drawn).await,
+            Err(_) => false,
+        },
     }
 }
 
@@ -205,7 +211,8 @@ async fn at_worker(site: &Site, drawn: Drawn) -> bool {
 
 async fn at_proxy(site: &Site, drawn: Drawn) -> bool {
     let seat = &site.seats[drawn.which % site.seats.len()];
-    let proxies = [&seat.front, &seat.back, &seat.to_redis];
+    let mut proxies = vec![&seat.front, &seat.back];
+    proxies.extend(seat.to_redis.as_ref());
     let proxy = proxies[drawn.which / 10 % proxies.len()];
     let hold = async |mode: Mode, seconds: f64| {
         proxy.set(mode);
@@ -226,7 +233,10 @@ async fn at_proxy(site: &Site, drawn: Drawn) -> bool {
             proxy.cut();
             hold(Mode::Refuse, 3.0).await;
         }
-        _ => drop_replies(&seat.to_redis, drawn),
+        _ => match &seat.to_redis {
+            Some(proxy) => drop_replies(proxy, drawn),
+            None => return false,
+        },
     }
     true
 }
@@ -241,37 +251,4 @@ fn drop_replies(proxy: &Proxy, drawn: Drawn) {
     ];
     let script = ::redis::Script::new(scripts[drawn.which / 7 % scripts.len()]);
     proxy.drop_replies_to(script.get_hash(), 1 + (drawn.share * 3.0) as usize % 3);
-}
-
-async fn at_redis(site: &Site, drawn: Drawn) -> bool {
-    let Ok(mut redis) = site.redis.try_lock() else { return false };
-    match drawn.fault {
-        Fault::StopRedis => {
-            redis.signal("STOP");
-            tokio::time::sleep(drawn.seconds(6.0)).await;
-            redis.signal("CONT");
-        }
-        Fault::KillRedis => {
-            redis.kill9();
-            tokio::time::sleep(drawn.seconds(2.0)).await;
-            tokio::task::block_in_place(|| redis.restart());
-        }
-        Fault::ForkRedis => drop(redis.command("BGSAVE")),
-        Fault::FlushScripts => drop(redis.command("SCRIPT FLUSH")),
-        Fault::KillClients => {
-            redis.command("CLIENT KILL TYPE normal");
-            redis.command("CLIENT KILL TYPE pubsub");
-        }
-        Fault::ReadOnly => {
-            redis.command("REPLICAOF 127.0.0.1 1");
-            tokio::time::sleep(drawn.seconds(3.0)).await;
-            redis.command("REPLICAOF NO ONE");
-        }
-        _ => {
-            redis.command("CONFIG SET maxmemory 1kb");
-            tokio::time::sleep(drawn.seconds(5.0)).await;
-            redis.command("CONFIG SET maxmemory 0");
-        }
-    }
-    true
 }

@@ -9,22 +9,23 @@ use std::time::Duration;
 /// What repeats the faults.
 pub(crate) fn command(settings: &Settings) -> String {
     format!(
-        "scripts/soak {} --seed {} --every {}",
+        "scripts/soak {} --seed {} --every {} --redis {}",
         settings.seconds as f64 / 60.0,
         settings.seed,
-        settings.every.as_secs_f64()
+        settings.every.as_secs_f64(),
+        settings.redis
     )
 }
 
 /// A page of Markdown.
 pub(crate) fn report(settings: &Settings, injected: &Injected, found: &Found, drained: Duration) -> String {
     let mut text = format!(
-        "# Soak of {} s, seed {}: {}\n\nA fault every {:?}; two servers, three workers, one Redis (append-only file, fsync \
-         every second). Repeat with\n\n```console\n$ {}\n```\n\n| injected | times |\n|---|--:|\n",
+        "# Soak of {} s, seed {}: {}\n\nA fault every {:?}; two servers, three workers, {}. Repeat with\n\n```console\n$ {}\n```\n\n| injected | times |\n|---|--:|\n",
         settings.seconds,
         settings.seed,
         if found.wrong.is_empty() { "nothing lost, nothing twice" } else { "FAILED" },
         settings.every,
+        crate::store::words(&settings.redis),
         command(settings)
     );
     for (fault, times) in injected {

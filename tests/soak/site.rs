@@ -1,6 +1,6 @@
 //! The processes, the proxies between them, and how each is killed, stopped and started again.
 
-use crate::redis::{Options, RedisServer};
+use crate::store::Redis;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::server::{Door, Server, free_address};
 use crate::{Settings, hands};
@@ -19,7 +19,9 @@ pub(crate) struct Seat {
     pub(crate) process: Mutex<Option<Server>>,
     pub(crate) front: Proxy,
     pub(crate) back: Proxy,
-    pub(crate) to_redis: Proxy,
+    /// None before a cluster, whose nodes tell addresses of their own.
+    pub(crate) to_redis: Option<Proxy>,
+    url: String,
     address: SocketAddr,
 }
 
@@ -33,7 +35,7 @@ pub(crate) struct Hand {
 
 /// See the module.
 pub(crate) struct Site {
-    pub(crate) redis: Mutex<RedisServer>,
+    pub(crate) redis: Mutex<Redis>,
     pub(crate) seats: Vec<Seat>,
     pub(crate) hands: Vec<Hand>,
     settings: Vec<(&'static str, &'static str)>,
@@ -43,8 +45,9 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn start(settings: &Settings) -> Self {
-        let redis = RedisServer::start(Options { aof: true, args: Vec::new() });
+        let redis = Redis::start(&settings.redis);
         let mut all = vec![("DOWNBEAT_LOG", "warn")];
+        all.extend(redis.settings());
         if settings.seconds < 120 {
             // So that leases pass in a short soak, too.
             all.extend([("DOWNBEAT_LEASE", "3s"), ("DOWNBEAT_ACK", "1s"), ("DOWNBEAT_PING", "1s")]);
@@ -52,11 +55,18 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         let seats: Vec<_> = (0..SERVERS)
             .map(|_| {
-                let to_redis = Proxy::before_port(redis.port());
-                let server = Server::serve_with(&to_redis.redis_url(), free_address(), &all);
+                let (url, to_redis) = redis.address();
+                let server = Server::serve_with(&url, free_address(), &all);
                 let address = server.address();
                 let proxy = || Proxy::start(address);
-                Seat { front: proxy(), back: proxy(), to_redis, address, process: Mutex::new(Some(server)) }
+                Seat {
+                    front: proxy(),
+                    back: proxy(),
+                    to_redis,
+                    url,
+                    address,
+                    process: Mutex::new(Some(server)),
+                }
             })
             .collect();
         let hands = (0..WORKERS)
@@ -112,7 +122,7 @@ impl Site {
     /// Starts a server again at its address, as soon as it can.
     pub(crate) async fn start_again(&self, seat: &Seat, process: &mut Option<Server>) {
         while process.is_none() {
-            let (url, address, settings) = (seat.to_redis.redis_url(), seat.address, self.settings.clone());
+            let (url, address, settings) = (seat.url.clone(), seat.address, self.settings.clone());
             let start = move || Server::try_serve(&url, address, &settings);
             *process = tokio::task::spawn_blocking(start).await.unwrap();
             if process.is_none() {
@@ -124,7 +134,7 @@ impl Site {
     /// Everything runs, nothing is in the way.
     pub(crate) async fn heal(&self) {
         for seat in &self.seats {
-            for proxy in [&seat.front, &seat.back, &seat.to_redis] {
+            for proxy in [&seat.front, &seat.back].into_iter().chain(&seat.to_redis) {
                 proxy.set(Mode::Pass);
                 proxy.drop_replies_to("", 0);
                 proxy.cut();

@@ -205,3 +205,64 @@ fn count(id: &str, events: &[Value], journal: &Journal, found: &mut Found, count
         }
     }
 }
+
+/// Whoever counts must see what is wrong.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn events() -> Vec<Value> {
+        let task = |kind: &str| json!({"type": kind, "time": "2", "task": "a", "task_type": "soak-work", "attempt": 1});
+        let mut completed = task("task.completed");
+        completed["output"] = json!({"by": "hand-0-1-0"});
+        vec![
+            json!({"type": "run.started", "time": "1"}),
+            task("task.queued"),
+            task("task.started"),
+            completed,
+            json!({"type": "run.completed", "time": "3"}),
+        ]
+    }
+
+    fn counted(events: &[Value], journal: &str) -> Found {
+        let (mut found, mut counted) = (Found::default(), BTreeSet::new());
+        found.wrong = faults_of(events);
+        count("r", events, &Journal::read(journal), &mut found, &mut counted);
+        found
+    }
+
+    const SENT: &str = "sent\tr\ta\t1\t{\"by\":\"hand-0-1-0\"}\n";
+
+    #[test]
+    fn a_run_that_went_well_is_well() {
+        let found = counted(&events(), &format!("{SENT}sent\tr\tb\t1\t{{\"half"));
+        assert_eq!((found.wrong, found.tasks, found.attempts, found.twice), (Vec::<String>::new(), 1, 1, 0));
+    }
+
+    #[test]
+    fn whatever_is_missing_doubled_or_out_of_order_is_found() {
+        for at in 0..5 {
+            let mut missing = events();
+            let left_out = missing.remove(at);
+            assert!(!counted(&missing, SENT).wrong.is_empty(), "without {left_out}");
+            let mut doubled = events();
+            doubled.insert(at, left_out.clone());
+            // An assignment may be queued again; nothing else may come twice.
+            assert!(!counted(&doubled, SENT).wrong.is_empty() || at == 1, "twice {left_out}");
+            let mut late = events();
+            late.swap(at, (at + 1) % 5);
+            assert!(!counted(&late, SENT).wrong.is_empty(), "late: {left_out}");
+        }
+    }
+
+    #[test]
+    fn a_result_that_nobody_sent_or_another_one_that_was_acknowledged_is_found() {
+        assert_eq!(counted(&events(), "").wrong.len(), 1);
+        let other = format!("{SENT}accepted\tr\ta\t1\t{{\"by\":\"hand-1-1-0\"}}\n");
+        let found = counted(&events(), &other);
+        assert_eq!((found.wrong.len(), found.twice), (1, 1));
+        let same = format!("{SENT}accepted\tr\ta\t1\t{{\"by\":\"hand-0-1-0\"}}\n");
+        assert_eq!(counted(&events(), &same).wrong, Vec::<String>::new());
+    }
+}

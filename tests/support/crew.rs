@@ -95,8 +95,9 @@ pub fn faults_of(events: &[Value]) -> Vec<String> {
     let is_end =
         |kind: &str| matches!(kind, "run.completed" | "run.failed" | "run.cancelled" | "run.timed_out");
     let kinds: Vec<String> = events.iter().map(|e| text(e, "type")).collect();
-    if kinds.first().is_none_or(|k| k != "run.started") {
-        wrong.push(format!("it begins with {:?}", kinds.first()));
+    let begins = kinds.iter().filter(|k| *k == "run.started").count();
+    if begins != 1 || kinds.first().is_none_or(|k| k != "run.started") {
+        wrong.push(format!("it begins with {:?}, {begins} times", kinds.first()));
     }
     let ends = kinds.iter().filter(|k| is_end(k)).count();
     let retried = kinds.iter().filter(|k| *k == "run.retried").count();
@@ -133,6 +134,10 @@ pub fn faults_of(events: &[Value]) -> Vec<String> {
             wrong.push(format!("{kind} of {task:?}, attempt {attempt}, at stage {stage}"));
         }
         *stage = next;
+    }
+    if kinds.last().is_some_and(|k| k == "run.completed") {
+        let open = stages.iter().filter(|(_, stage)| matches!(stage, 1 | 2));
+        wrong.extend(open.map(|((task, attempt), _)| format!("{task:?}, attempt {attempt}, was left open")));
     }
     for (task, times) in completed {
         if times > 1 + retried {

@@ -7,6 +7,7 @@
 //! grpc/       one file per service; convert.rs has the protobuf shapes
 //! sse.rs      events as text frames
 //! error.rs    AppError → problem+json and gRPC status, by one table
+//! early.rs    what is answered before the store is there
 //! bare.rs     a body for what hyper answers by itself
 //! limits.rs   sizes, counts and times
 //! meter.rs    what is counted; metrics.rs writes it for `/metrics`
@@ -22,6 +23,7 @@
 
 mod bare;
 mod check;
+mod early;
 mod error;
 mod grpc;
 mod limits;
@@ -31,6 +33,7 @@ mod rest;
 mod serve;
 mod sse;
 
+pub use early::meanwhile;
 pub use limits::Options;
 pub use meter::Meter;
 pub use rest::openapi_json;

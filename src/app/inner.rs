@@ -1,5 +1,6 @@
 //! What all parts of one server share, and the one place that spawns its tasks.
 
+use super::beats;
 use super::clock::StoreClock;
 use super::courier::Courier;
 use super::hub::Hub;
@@ -46,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) pulse: Stuck,
     /// This boot of this server.
     pub(crate) boot: Nonce,
+    /// Epochs of sessions, as this server has seen them.
+    pub(crate) epochs: beats::Epochs,
     lanes: Vec<LaneDoor>,
     lane_of: Vec<usize>,
     tasks: TaskTracker,
@@ -124,6 +127,7 @@ impl Inner {
             options,
             clock,
             boot,
+            epochs: beats::Epochs::default(),
             lanes: senders,
             lane_of,
             tasks: TaskTracker::new(),

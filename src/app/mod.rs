@@ -13,6 +13,7 @@
 //!
 //! To add a use case: a method of [`App`] in the file of its subject, taking and giving values of [`view`].
 
+mod beats;
 pub mod bulk;
 mod claims;
 mod clock;

@@ -432,7 +432,7 @@ impl<'a> Stage<'a> {
         let alive = self.flights.iter().filter(|f| !f.answer.silent);
         let mut commands: Vec<Command> =
             alive.map(|f| Command::Heartbeat { attempt: f.key.clone(), extend_claim: None }).collect();
-        let view = SessionView { epoch: 1, remaining: LEASE, owner_gone: false };
+        let view = SessionView { epoch: 1, remaining: LEASE, owner_gone: false, resuming: false };
         commands.push(Command::Wake { sessions: [(session(), view)].into() });
         Ok(self.decide(&commands)?.pop() == Some(Ok(Outcome::Accepted)))
     }

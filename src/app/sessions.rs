@@ -3,15 +3,16 @@
 //! A session outlives its stream: its record in the store keeps the lease, and a `Hello` with its id takes it
 //! over on any server under the next epoch. A server acts for a session only under the epoch it holds.
 
+use super::beats;
 use super::error::{stopping, store_error, too_slow};
 use super::inner::Inner;
 use super::lane::envelope::{Ask, Envelope, Reply};
 use super::{App, AppError, runs};
-use crate::dispatch::dispatcher::TYPES_MAX;
+use crate::dispatch::dispatcher::{Heard, TYPES_MAX};
 use crate::dispatch::message::{
     AckStatus, FromWorker, Hello, ResultAck, Subscription, TaskOutcome, TaskResult, ToWorker, Welcome,
 };
-use crate::dispatch::{Outbox, SessionKey};
+use crate::dispatch::{AckWork, Outbox, SessionKey};
 use crate::model::command::{AttemptKey, Command, Outcome, RejectedValue, ReportedFailure};
 use crate::model::error::ErrorCode;
 use crate::model::ids::{Partition, SessionId};
@@ -25,6 +26,7 @@ use crate::store::SessionRecord;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use std::sync::Arc;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Tokens that one `Hello` may bring.
@@ -374,45 +376,108 @@ async fn adopt(
     Ok(valid)
 }
 
+/// A look that comes so much later than it should means that the process was stopped, or starved.
+const STALL: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// Pings, renews and ends sessions, and looks after acknowledgements, until the server stops.
 pub(crate) async fn run_keeper(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
+    let ping_every = inner.options.ping_every.to_std();
+    // Often enough for the shorter of both.
+    let every = (inner.options.ack_within.to_std() / 8).min(ping_every / 6);
+    let pulse = Pulse {
+        every: every.max(std::time::Duration::from_millis(10)),
+        last: parking_lot::Mutex::new(Instant::now()),
+    };
+    // Bounded by what workers hold.
+    let (found, acks) = mpsc::unbounded_channel();
     let keep = async {
-        // Often enough for the shorter of both; renewals must not wait for a long ack window.
-        let every = (inner.options.ack_within.to_std() / 8).min(inner.options.ping_every.to_std() / 6);
-        let every = every.max(std::time::Duration::from_millis(10));
-        let mut beat = tokio::time::interval(every);
-        beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut reviewed = Instant::now();
-        let mut renewed = Instant::now();
-        let ping_every = inner.options.ping_every.to_std();
-        loop {
-            beat.tick().await;
-            let now = Instant::now();
-            let work = {
-                let mut dispatcher = inner.dispatcher.lock();
-                dispatcher.ping(now, ping_every);
-                dispatcher.check_acks(now, inner.options.ack_within)
-            };
-            for token in &work.keep {
-                keep_ack(&inner, token).await;
-            }
-            for token in &work.lost {
-                let of = TaskToken::decode(token).map(|t| format!("{t:?}")).unwrap_or_default();
-                tracing::info!(of, "an assignment was not acknowledged and goes back to its queue");
-                undelivered(&inner, token).await;
-            }
-            if now.duration_since(reviewed) >= ping_every {
-                reviewed = now;
-                review(&inner, now).await;
-            }
-            if now.duration_since(renewed) >= ping_every / 3 {
-                renewed = now;
-                renew(&inner, now).await;
-            }
-        }
+        tokio::join!(rounds(&inner, &pulse, found), settle_acks(&inner, acks), renewals(&inner, &pulse))
     };
     let _stopped = stopping.run_until_cancelled(keep).await;
+}
+
+/// Notices when this server stood still: what workers said meanwhile has to be read before they are judged.
+struct Pulse {
+    every: std::time::Duration,
+    last: parking_lot::Mutex<Instant>,
+}
+
+impl Pulse {
+    /// To be called before workers are judged by the time.
+    fn look(&self, inner: &Inner, now: Instant) {
+        let last = std::mem::replace(&mut *self.last.lock(), now);
+        let late = now.duration_since(last).saturating_sub(self.every);
+        if late > STALL {
+            tracing::warn!(
+                ms = late.as_millis(),
+                "this server stood still; its workers are not blamed for it"
+            );
+            inner.dispatcher.lock().stood_still(now, late);
+        }
+    }
+}
+
+/// Pings, and looks for acknowledgements. Waits for nothing: workers are pinged whether or not the store answers.
+async fn rounds(inner: &Inner, pulse: &Pulse, found: mpsc::UnboundedSender<AckWork>) {
+    let ping_every = inner.options.ping_every.to_std();
+    let mut beat = tokio::time::interval(pulse.every);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let now = Instant::now();
+        pulse.look(inner, now);
+        let work = {
+            let mut dispatcher = inner.dispatcher.lock();
+            dispatcher.ping(now, ping_every);
+            dispatcher.check_acks(now, inner.options.ack_within)
+        };
+        if work != AckWork::default() {
+            // Its receiver ends with us.
+            let _ = found.send(work);
+        }
+    }
+}
+
+/// Hands what was found to the lanes, which may be full.
+async fn settle_acks(inner: &Inner, mut found: mpsc::UnboundedReceiver<AckWork>) {
+    while let Some(work) = found.recv().await {
+        for token in &work.keep {
+            keep_ack(inner, token).await;
+        }
+        for token in &work.lost {
+            let of = TaskToken::decode(token).map(|t| format!("{t:?}")).unwrap_or_default();
+            tracing::info!(of, "an assignment was not acknowledged and goes back to its queue");
+            undelivered(inner, token).await;
+        }
+    }
+}
+
+/// Renews sessions, and reviews what workers have held for long. Renewals must not wait for acknowledgements.
+async fn renewals(inner: &Inner, pulse: &Pulse) {
+    let ping_every = inner.options.ping_every.to_std();
+    let mut beat = tokio::time::interval((ping_every / 6).max(std::time::Duration::from_millis(10)));
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut reviewed = Instant::now();
+    let mut renewed = Instant::now();
+    // Until then somebody may ask whether we live.
+    let mut beats_until = renewed;
+    loop {
+        beat.tick().await;
+        let now = Instant::now();
+        if now.duration_since(renewed) >= ping_every / 3 {
+            renewed = now;
+            pulse.look(inner, now);
+            if inner.dispatcher.lock().has_sessions() {
+                beats_until = now + beats::long_after(inner.options.lease);
+            }
+            renew(inner, now, now < beats_until).await;
+        }
+        if now.duration_since(reviewed) >= ping_every {
+            reviewed = now;
+            review(inner, now).await;
+        }
+    }
 }
 
 /// Looks whether what workers here have held for long is still theirs: another server may have cancelled the
@@ -444,30 +509,43 @@ async fn review(inner: &Inner, now: Instant) {
 }
 
 /// Renews every session that was heard since it was last renewed, so that a silent one lives for its lease and no
-/// longer; closes those that are not ours any more.
-async fn renew(inner: &Inner, now: Instant) {
+/// longer; closes those that are not ours any more. With `beats`, this server says that it is there.
+async fn renew(inner: &Inner, now: Instant, beats: bool) {
     let patience = inner.options.lease.to_std() + Span::secs(2).to_std();
     let silent_since = now.checked_sub(patience).unwrap_or(now);
     let (heard, mut gone) = inner.dispatcher.lock().heard_and_silent(silent_since);
-    let asked: Vec<_> = heard.iter().map(|s| (s.id.clone(), s.epoch)).collect();
+    let own = beats.then(|| beats::own(inner));
+    let asked: Vec<_> = heard.iter().map(|s| (s.id.clone(), s.epoch)).chain(own).collect();
     if !asked.is_empty() {
-        match inner.store.renew_sessions(&asked, inner.options.lease).await {
-            Ok(kept) => {
+        renew_all(inner, &heard, &asked, &mut gone).await;
+    }
+    let mut dispatcher = inner.dispatcher.lock();
+    for key in gone {
+        dispatcher.close(key);
+    }
+}
+
+/// Renews what is asked for, first the sessions that were heard; those that are not ours any more are `gone`.
+async fn renew_all(inner: &Inner, heard: &[Heard], asked: &[(SessionId, u32)], gone: &mut Vec<SessionKey>) {
+    match inner.store.renew_sessions(asked, inner.options.lease).await {
+        Ok(kept) => {
+            {
                 let mut dispatcher = inner.dispatcher.lock();
-                for (session, kept) in heard.iter().zip(kept) {
-                    if kept {
+                for (session, kept) in heard.iter().zip(&kept) {
+                    if *kept {
                         dispatcher.renewed(session.key, session.at);
                     } else {
                         gone.push(session.key);
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "worker sessions were not renewed; trying again"),
+            if kept.get(heard.len()) == Some(&false)
+                && let Err(error) = beats::begin(inner).await
+            {
+                tracing::warn!(%error, "this server could not say that it is there; trying again");
+            }
         }
-    }
-    let mut dispatcher = inner.dispatcher.lock();
-    for key in gone {
-        dispatcher.close(key);
+        Err(error) => tracing::warn!(%error, "worker sessions were not renewed; trying again"),
     }
 }
 

@@ -26,13 +26,19 @@ pub(super) struct Server {
 }
 
 /// Binds the port, opens the store, starts the app and serves until `life` ends. The port comes first: where it is
-/// taken, no store is touched. Who connects meanwhile waits.
+/// taken, no store is touched. Who connects meanwhile is told to wait.
 pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, Failure> {
     let listener = TcpListener::bind(config.server.listen)
         .await
         .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
     let address = listener.local_addr()?;
-    let store = open(config).await?;
+    let opened = tokio::select! {
+        biased;
+        opened = api::meanwhile(listener, open(config)) => opened,
+        () = life.stopping() => return Err(Failure::failed("ended before its store could be opened")),
+    };
+    let (listener, store) = opened?;
+    let store = store?;
     let options = app::Options {
         lease: span(config.workers.lease),
         ack_within: span(config.workers.ack),

@@ -475,6 +475,21 @@ impl Dispatcher {
         }
     }
 
+    /// Nothing was heard and nothing was looked at for `late` before `now`, which was not the workers' doing: what
+    /// they said meanwhile waits to be read. Their times begin that much later, none of them after `now`.
+    pub fn stood_still(&mut self, now: Instant, late: Duration) {
+        let later = |at: Instant| (at + late).min(now);
+        for session in self.sessions.values_mut() {
+            session.last_heard = later(session.last_heard);
+            for flight in session.flights.values_mut() {
+                flight.since = later(flight.since);
+            }
+            for (since, _) in &mut session.unkept {
+                *since = later(*since);
+            }
+        }
+    }
+
     /// No new work for this stream.
     pub fn drain(&mut self, key: SessionKey) {
         if let Some(s) = self.sessions.get_mut(&key) {
@@ -607,6 +622,11 @@ impl Dispatcher {
         for k in keys {
             self.close(k);
         }
+    }
+
+    /// Whether any worker has a session here.
+    pub fn has_sessions(&self) -> bool {
+        !self.by_id.is_empty()
     }
 
     /// The stream of a session here.

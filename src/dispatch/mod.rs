@@ -17,6 +17,6 @@ pub mod outbox;
 pub mod pools;
 mod rounds;
 
-pub use dispatcher::{Dispatcher, Flight, Reservation, SessionKey};
+pub use dispatcher::{AckWork, Dispatcher, Flight, Reservation, SessionKey};
 pub use outbox::Outbox;
 pub use pools::Pool;

@@ -6,9 +6,13 @@ use crate::model::time::Span;
 /// its attempts (wall clock; a look that comes early finds nothing and arms again).
 pub const LEASE: Span = Span::secs(10);
 
-/// An unacknowledged attempt of a session whose server is gone is given back after this (lease clock): the window
-/// for acknowledgements and some grace for the worker to resume elsewhere.
-pub const UNACKED_GRACE: Span = Span::secs(5);
+/// A session whose time has passed while its server is gone as well is waited for so much longer (lease clock): its
+/// worker may be well, at work, and unable to say so to a server that was stopped and goes on, or is replaced.
+pub const ORPHANED: Span = Span::secs(20);
+
+/// An attempt that was leased under an earlier epoch of its session is looked at again after this if the epoch is new
+/// (lease clock): its worker may have named it, and the run be about to hear of it.
+pub const RESUMING: Span = Span::secs(3);
 
 /// An open run in which nothing has a time is looked at this often all the same (wall clock).
 pub const IDLE_LOOK: Span = Span::secs(3_600);

@@ -74,7 +74,7 @@ enum Move {
     Adopt { nth: u8, epoch: u8 },
     Replay(u8),
     Guess(u8),
-    Wake { epoch: u8, remaining: u8, owner_gone: bool },
+    Wake { epoch: u8, remaining: u8, owner_gone: bool, resuming: bool },
     Pass { ms: u16, stalled: bool },
     Cancel,
     Delete,
@@ -94,8 +94,8 @@ fn moves() -> impl Strategy<Value = Move> {
         1 => (any::<u8>(), 0..3u8).prop_map(|(nth, epoch)| Move::Adopt { nth, epoch }),
         2 => any::<u8>().prop_map(Move::Replay),
         1 => any::<u8>().prop_map(Move::Guess),
-        4 => (0..3u8, 0..11u8, any::<bool>())
-            .prop_map(|(epoch, remaining, owner_gone)| Move::Wake { epoch, remaining, owner_gone }),
+        4 => (0..3u8, 0..11u8, any::<bool>(), any::<bool>())
+            .prop_map(|(epoch, remaining, owner_gone, resuming)| Move::Wake { epoch, remaining, owner_gone, resuming }),
         4 => (0..8_000u16, prop::bool::weighted(0.2)).prop_map(|(ms, stalled)| Move::Pass { ms, stalled }),
         1 => prop::bool::weighted(0.1).prop_map(|c| if c { Move::Cancel } else { Move::Delete }),
     ]
@@ -174,9 +174,10 @@ impl Game {
                 attempt.nonce.0[15] ^= 1;
                 Command::Complete { attempt, output: Ok(Bytes::from_static(b"1")) }
             }
-            Move::Wake { epoch, remaining, owner_gone } => {
+            Move::Wake { epoch, remaining, owner_gone, resuming } => {
                 let remaining = Span::secs(i64::from(*remaining));
-                let view = SessionView { epoch: u32::from(*epoch), remaining, owner_gone: *owner_gone };
+                let (epoch, owner_gone, resuming) = (u32::from(*epoch), *owner_gone, *resuming);
+                let view = SessionView { epoch, remaining, owner_gone, resuming };
                 Command::Wake { sessions: Sessions::from([(session(1), view)]) }
             }
             Move::Pass { .. } => return None,

@@ -7,7 +7,7 @@
 
 use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
-use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, REDELIVER, UNACKED_GRACE};
+use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER, RESUMING};
 use super::retry::{Again, Ending};
 use super::step::{Step, Words};
 use crate::model::command::SessionView;
@@ -71,19 +71,16 @@ fn holder_lost(lease: &Lease, sessions: &Sessions, now: LeaseTime) -> Result<Los
         let settled = lease.leased_at.plus(LEASE);
         return if settled <= now { Ok(lost) } else { Err(settled) };
     };
-    // A later epoch means that the worker came back without this attempt.
-    if view.remaining <= Span(0) || view.epoch > epoch {
+    let patience = if view.owner_gone { ORPHANED } else { Span(0) };
+    let remaining = view.remaining.0.saturating_add(patience.0);
+    // A later epoch means that the worker came back without this attempt, once it has had the time to name it.
+    if view.epoch > epoch && view.resuming && view.remaining > Span(0) {
+        return Err(now.plus(RESUMING));
+    }
+    if remaining <= 0 || view.epoch > epoch {
         return Ok(lost);
     }
-    let mut again = now.plus(Span(view.remaining.0.min(LEASE.0)));
-    if view.owner_gone && !lease.acked {
-        let grace = lease.leased_at.plus(UNACKED_GRACE);
-        if grace <= now {
-            return Ok(Loss::Delivery);
-        }
-        again = again.min(grace);
-    }
-    Err(again)
+    Err(now.plus(Span(remaining.min(LEASE.0))))
 }
 
 impl Step<'_> {

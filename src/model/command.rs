@@ -301,10 +301,12 @@ pub struct ReportedFailure {
 pub struct SessionView {
     /// Its epoch now.
     pub epoch: u32,
-    /// Time until its deadline, on its partition's lease clock; zero when passed.
+    /// Time until its deadline, on its partition's lease clock; below zero since it passed.
     pub remaining: Span,
-    /// Whether the server that owned it is known to be gone (its own heartbeat has passed).
+    /// Whether the server that owned it says nothing any more either. Only asked for once the deadline has passed.
     pub owner_gone: bool,
+    /// Whether its epoch is new: what its worker came back with may be on its way to its runs.
+    pub resuming: bool,
 }
 
 /// How a command was taken.

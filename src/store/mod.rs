@@ -233,6 +233,13 @@ pub struct SessionRecord {
     pub lease_now: LeaseTime,
 }
 
+impl SessionRecord {
+    /// From the moment it was read to its deadline; below zero since that passed.
+    pub fn remaining(&self) -> Span {
+        Span(self.deadline.0.saturating_sub(self.lease_now.0))
+    }
+}
+
 /// A position in a partition's event stream: Redis' `ms-seq`, compared as a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamPosition(pub u64, pub u64);

@@ -88,11 +88,12 @@ impl Seen {
         }
     }
 
-    /// Everything since the beginning must have been told.
-    pub(crate) fn complete(&self, world: &World, name: &str) {
+    /// What it has not been told since the beginning.
+    pub(crate) fn missing(&self, world: &World) -> Vec<String> {
         let audit = world.audit.lock();
+        let mut missing = Vec::new();
         if self.may_be_lost(world, &audit) {
-            return;
+            return missing;
         }
         for (run, truth) in &audit.runs {
             if truth.rolled || truth.touched <= self.since || audit.unmade.contains(run) {
@@ -103,10 +104,7 @@ impl Seen {
             }
             let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
             if told != truth.state.log.len() {
-                world.violation(format_args!(
-                    "{name} heard {told} of {} events of {run}",
-                    truth.state.log.len()
-                ));
+                missing.push(format!("heard {told} of {} events of {run}", truth.state.log.len()));
             }
         }
         for (run, lives) in &audit.deleted {
@@ -120,12 +118,11 @@ impl Seen {
             }
             let told = self.runs.get(run).filter(|(began, _)| *began == truth.since).map_or(0, |(_, n)| *n);
             if told != truth.state.log.len() && !audit.unmade.contains(run) {
-                world.violation(format_args!(
-                    "{name} heard {told} of {} events of {run}, now deleted",
-                    truth.state.log.len()
-                ));
+                let events = truth.state.log.len();
+                missing.push(format!("heard {told} of {events} events of {run}, now deleted"));
             }
         }
+        missing
     }
 }
 

@@ -1,6 +1,6 @@
 //! Plain clients: HTTP/1.1 and HTTP/2 by hand, events as text frames, a worker on its stream.
 
-use super::server::Server;
+use super::server::Door;
 use axum::body::Body;
 use bytes::Bytes;
 use downbeat::proto::v1;
@@ -76,13 +76,67 @@ impl Answer {
     }
 }
 
-impl Server {
+impl Door {
     /// Sends a request over HTTP/1.1 and reads the answer whole.
     pub async fn send(&self, request: Request<Body>) -> Answer {
         let response = soon(self.open(request)).await;
         let (parts, body) = response.into_parts();
         let body = soon(body.collect()).await.unwrap().to_bytes();
         Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+    }
+
+    /// Sends a request over a connection of its own, where it may fail: the answer, or what went wrong.
+    pub async fn try_send(&self, mut request: Request<Body>, within: Duration) -> Result<Answer, String> {
+        let path = request.uri().to_string();
+        *request.uri_mut() = format!("http://{}{path}", self.address()).parse().unwrap();
+        let client: Client<_, Body> = Client::builder(TokioExecutor::new()).build_http();
+        let asked = async {
+            let response = client.request(request).await.map_err(|e| e.to_string())?;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await.map_err(|e| e.to_string())?.to_bytes();
+            Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        };
+        tokio::time::timeout(within, asked).await.unwrap_or_else(|_| Err(format!("no answer in {within:?}")))
+    }
+
+    /// Reads where it may fail.
+    pub async fn try_get(&self, path: &str) -> Result<Answer, String> {
+        self.try_send(Request::get(path).body(Body::empty()).unwrap(), PATIENCE).await
+    }
+
+    /// Posts JSON where it may fail.
+    pub async fn try_post(&self, path: &str, body: &str) -> Result<Answer, String> {
+        let request = Request::post(path).header("content-type", "application/json");
+        self.try_send(request.body(Body::from(body.to_owned())).unwrap(), PATIENCE).await
+    }
+
+    /// Asks again and again until the answer has one of these statuses: the server, or what it needs, may be away.
+    pub async fn insist(&self, make: impl Fn() -> Request<Body>, statuses: &[u16]) -> Answer {
+        let mut last = None;
+        let began = tokio::time::Instant::now();
+        let mut pause = tokio::time::interval(Duration::from_millis(50));
+        while began.elapsed() < Duration::from_mins(1) {
+            pause.tick().await;
+            match self.try_send(make(), PATIENCE).await {
+                Ok(answer) if statuses.contains(&answer.status) => return answer,
+                other => last = Some(other),
+            }
+        }
+        panic!("asked for a minute; at last {last:?}")
+    }
+
+    /// Reads, for as long as it takes.
+    pub async fn insist_get(&self, path: &str) -> Answer {
+        self.insist(|| Request::get(path).body(Body::empty()).unwrap(), &[200]).await
+    }
+
+    /// Posts JSON, for as long as it takes; what is posted must be safe to repeat.
+    pub async fn insist_post(&self, path: &str, body: &str) -> Answer {
+        let make = || {
+            let request = Request::post(path).header("content-type", "application/json");
+            request.body(Body::from(body.to_owned())).unwrap()
+        };
+        self.insist(make, &[200, 201, 202]).await
     }
 
     /// Sends a request over HTTP/1.1 and leaves the body of the answer to the caller.
@@ -202,7 +256,7 @@ impl Events {
     }
 }
 
-fn parse(block: &str) -> Option<Frame> {
+pub(super) fn parse(block: &str) -> Option<Frame> {
     let mut frame = Frame::default();
     for line in block.lines().filter(|l| !l.starts_with(':')) {
         let (name, value) = line.split_once(": ").unwrap();
@@ -227,7 +281,7 @@ pub struct Worker {
 
 impl Worker {
     /// Opens a stream without saying anything.
-    pub async fn open(server: &Server) -> Self {
+    pub async fn open(server: &Door) -> Self {
         let (send, messages) = mpsc::unbounded_channel();
         let mut client = WorkerServiceClient::new(server.channel().await);
         let messages = client.connect(UnboundedReceiverStream::new(messages)).await.unwrap().into_inner();
@@ -235,13 +289,13 @@ impl Worker {
     }
 
     /// Opens a session for one type and reads `Welcome`.
-    pub async fn hello(server: &Server, task_type: &str, credit: i32) -> (Self, v1::Welcome) {
+    pub async fn hello(server: &Door, task_type: &str, credit: i32) -> (Self, v1::Welcome) {
         Self::hello_with(server, task_type, credit, &[]).await
     }
 
     /// Opens a session for one type with labels and reads `Welcome`.
     pub async fn hello_with(
-        server: &Server,
+        server: &Door,
         task_type: &str,
         credit: i32,
         labels: &[(&str, &str)],

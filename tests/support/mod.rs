@@ -4,5 +4,8 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test crate uses its own part")]
 
 pub mod client;
+pub mod crew;
+pub mod proxy;
 pub mod raw;
+pub mod reader;
 pub mod server;

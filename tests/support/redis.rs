@@ -49,6 +49,11 @@ impl RedisServer {
         panic!("no redis-server could be started");
     }
 
+    /// One that was never started: to stand where another one was.
+    pub(crate) fn none() -> Self {
+        Self { options: Options::default(), port: 0, dir: tempfile::tempdir().unwrap(), child: None }
+    }
+
     /// Its address.
     pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
@@ -76,6 +81,11 @@ impl RedisServer {
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
+    /// Its directory.
+    pub(crate) fn dir(&self) -> &std::path::Path {
+        self.dir.path()
+    }
+
     /// Kills it.
     pub(crate) fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -88,6 +98,12 @@ impl RedisServer {
     pub(crate) fn restart(&mut self) {
         self.stop();
         assert!(self.run(), "redis-server did not start again on port {}", self.port);
+    }
+
+    /// Starts it again as [`Self::restart`] does, with more of its command line from now on.
+    pub(crate) fn restart_with(&mut self, args: &[&str]) {
+        self.options.args.extend(args.iter().map(|a| (*a).to_owned()));
+        self.restart();
     }
 
     /// Sends one command in its inline form and returns the first line of the answer.

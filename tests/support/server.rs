@@ -7,14 +7,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+/// Where a server answers: its own address, or that of a proxy before it. [`super::client`] has the calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Door(pub SocketAddr);
+
+impl Door {
+    /// The address.
+    pub fn address(&self) -> SocketAddr {
+        self.0
+    }
+
+    /// The address, as a URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.0)
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
     process: Child,
-    address: SocketAddr,
+    door: Door,
+    /// What it has written to its log.
+    log: Arc<Mutex<Vec<String>>>,
     /// Goes with the server.
     data: Option<tempfile::TempDir>,
-    log: Arc<Mutex<Vec<String>>>,
 }
 
 impl Server {
@@ -27,7 +44,7 @@ impl Server {
     pub fn start_with(variables: &[(&str, &str)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let mut server = Self::spawn(
-            Command::new(env!("CARGO_BIN_EXE_downbeat"))
+            Command::new(program())
                 .arg("dev")
                 .args(["--listen", "127.0.0.1:0"])
                 .arg("--data")
@@ -40,7 +57,7 @@ impl Server {
 
     /// Starts `downbeat serve` on a store: a URL, or `embedded` with its directory.
     pub fn serve(store: &str, data: Option<&Path>, listen: SocketAddr) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        let mut command = Command::new(program());
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         if let Some(data) = data {
             command.arg("--data").arg(data);
@@ -50,18 +67,76 @@ impl Server {
 
     /// Starts `downbeat serve` on a Redis, with settings by their variables, e.g. `("DOWNBEAT_LEASE", "2s")`.
     pub fn serve_with(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_downbeat"));
+        let mut command = Command::new(program());
         command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
         Self::spawn(command.envs(settings.iter().copied()))
     }
 
+    /// Starts `downbeat serve` where it cannot work: how it ended and what it said; none if it still ran after `within`,
+    /// when it is ended.
+    pub fn refused(store: &str, within: Duration) -> Option<(i32, String)> {
+        let mut process = Command::new(program())
+            .args(["serve", "--listen", "127.0.0.1:0", "--store", store])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = process.stderr.take().unwrap();
+        let reading = std::thread::spawn(move || {
+            let mut said = String::new();
+            let _ = std::io::Read::read_to_string(&mut stderr, &mut said);
+            said
+        });
+        let began = tokio::time::Instant::now();
+        let status = loop {
+            if let Some(status) = process.try_wait().unwrap() {
+                break Some(status);
+            }
+            if began.elapsed() > within {
+                process.kill().unwrap();
+                process.wait().unwrap();
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let said = reading.join().unwrap();
+        status.map(|s| (s.code().unwrap_or(-1), said))
+    }
+
+    /// Begins to start one and does not wait for it.
+    pub fn begin(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(program());
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::begin_with(command.envs(settings.iter().copied()), listen).0
+    }
+
+    /// The same as [`Self::serve_with`] where it may fail, since what it needs may be away.
+    pub fn try_serve(store: &str, listen: SocketAddr, settings: &[(&str, &str)]) -> Option<Self> {
+        let mut command = Command::new(program());
+        command.args(["serve", "--store", store, "--listen", &listen.to_string()]);
+        Self::try_spawn(command.envs(settings.iter().copied()))
+    }
+
     fn spawn(command: &mut Command) -> Self {
+        Self::try_spawn(command).expect("the server says where it listens")
+    }
+
+    fn try_spawn(command: &mut Command) -> Option<Self> {
+        let (mut server, listening) = Self::begin_with(command, SocketAddr::from(([127, 0, 0, 1], 0)));
+        // Dropped, it is ended.
+        server.door = Door(listening.recv_timeout(Duration::from_secs(30)).ok()?);
+        Some(server)
+    }
+
+    /// The process, whose address is `listen` until it says where it listens.
+    fn begin_with(command: &mut Command, listen: SocketAddr) -> (Self, mpsc::Receiver<SocketAddr>) {
         let mut process =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(process.stderr.take().unwrap());
         let (said, listening) = mpsc::channel();
         let log = Arc::new(Mutex::new(Vec::new()));
-        let lines = Arc::clone(&log);
+        let written = Arc::clone(&log);
         // Reads to the end, so that the server never waits for its log to be read.
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
@@ -69,15 +144,11 @@ impl Server {
                     let _ = said.send(address.trim().parse().unwrap());
                 } else {
                     eprintln!("server: {line}");
-                    lines.lock().unwrap().push(line);
+                    written.lock().unwrap().push(line);
                 }
             }
         });
-        let Ok(address) = listening.recv_timeout(Duration::from_secs(30)) else {
-            let _ = process.kill();
-            panic!("the server did not say where it listens");
-        };
-        Self { process, address, data: None, log }
+        (Self { process, door: Door(listen), log, data: None }, listening)
     }
 
     /// Asks it to stop.
@@ -85,10 +156,17 @@ impl Server {
         self.signal("TERM");
     }
 
-    /// Sends it a signal.
+    /// Sends it a signal by its name, e.g. `CONT`; after `STOP` it does stand still.
     pub fn signal(&self, name: &str) {
         let pid = self.process.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let began = tokio::time::Instant::now();
+        // The state stands after the name in brackets.
+        while name == "STOP" && stat().contains(") ") && !stat().contains(") T ") {
+            assert!(began.elapsed() < Duration::from_secs(10), "it does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// What it has logged so far, line by line.
@@ -104,11 +182,6 @@ impl Server {
         rss.trim().trim_end_matches(" kB").parse::<u64>().map_or(0, |kib| kib << 10)
     }
 
-    /// How many files and sockets it has open. Zero where the system does not tell.
-    pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
-    }
-
     /// Waits until it has stopped; its exit status.
     pub async fn stopped(&mut self) -> Option<i32> {
         let ended = async {
@@ -122,6 +195,21 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap()
     }
 
+    /// Whether a line of its log has this in it.
+    pub fn has_logged(&self, text: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|line| line.contains(text))
+    }
+
+    /// Whether it runs.
+    pub fn lives(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// How many files and sockets it has open. Zero where the system does not tell.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.process.id())).map_or(0, Iterator::count)
+    }
+
     /// CPU time that it has used. Zero where the system does not tell.
     pub fn cpu(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
@@ -131,21 +219,24 @@ impl Server {
         Duration::from_millis(ticks * 10)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Where it listens, as a URL.
-    pub fn url(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
     /// Ends it at once, as `kill -9` does, and waits for its end.
     pub fn kill9(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
+}
+
+impl std::ops::Deref for Server {
+    type Target = Door;
+
+    fn deref(&self) -> &Door {
+        &self.door
+    }
+}
+
+/// The program: the one that was built with the tests, or that of `DOWNBEAT_PROGRAM`, e.g. another version.
+fn program() -> std::path::PathBuf {
+    std::env::var_os("DOWNBEAT_PROGRAM").map_or_else(|| env!("CARGO_BIN_EXE_downbeat").into(), Into::into)
 }
 
 /// An address on which nothing listens.

@@ -6,15 +6,15 @@ use super::slot::{AtHand, Cached, CachedHome, Known, footprint};
 use crate::app::AppError;
 use crate::app::error::store_error;
 use crate::app::inner::Inner;
-use crate::app::{records, ticker};
+use crate::app::{beats, records, ticker};
 use crate::model::command::SessionView;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::payload::Field;
 use crate::model::record;
 use crate::model::time::Span;
-use crate::store::{Batch, Committed, StoreError};
+use crate::store::{Batch, Committed, SessionRecord, StoreError};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -140,14 +140,28 @@ pub(super) async fn payloads(
     Done::Payloads(run, fields.iter().cloned().zip(found).collect())
 }
 
+/// The records of those sessions that are there.
+async fn session_records(inner: &Inner, ids: Vec<SessionId>) -> BTreeMap<SessionId, SessionRecord> {
+    if ids.is_empty() {
+        return BTreeMap::new();
+    }
+    let found = ask(inner, "sessions", || inner.store.sessions(&ids)).await.unwrap_or_default();
+    ids.into_iter().zip(found).filter_map(|(id, record)| Some((id, record?))).collect()
+}
+
 pub(super) async fn sessions(inner: Arc<Inner>, run: RunId, ids: Vec<SessionId>) -> Done {
-    let found = ask(&inner, "sessions", || inner.store.sessions(&ids)).await.unwrap_or_default();
-    let views = ids.into_iter().zip(found).filter_map(|(id, record)| {
-        let record = record?;
-        let remaining: Span = record.deadline.since(record.lease_now);
-        Some((id, SessionView { epoch: record.epoch, remaining, owner_gone: false }))
-    });
-    Done::Sessions(run, views.collect())
+    let found = session_records(&inner, ids).await;
+    let passed = found.values().filter(|r| r.remaining() <= Span(0));
+    let owners: BTreeSet<_> = passed.map(|r| beats::of(r.owner, inner.layout)).collect();
+    let beats = session_records(&inner, owners.into_iter().collect()).await;
+    let view = |(id, record): (SessionId, SessionRecord)| {
+        let remaining = record.remaining();
+        let owner = beats.get(&beats::of(record.owner, inner.layout));
+        let owner_gone = remaining <= Span(0) && !owner.is_some_and(|b| beats::lives(b, inner.options.lease));
+        let resuming = inner.epochs.is_new(&id, record.epoch);
+        (id, SessionView { epoch: record.epoch, remaining, owner_gone, resuming })
+    };
+    Done::Sessions(run, found.into_iter().map(view).collect())
 }
 
 /// Asks the store for the clocks of a partition, and for nothing that is due.

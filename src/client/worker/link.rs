@@ -253,11 +253,11 @@ pub(super) async fn over(channel: Channel, hello: pb::Hello) -> Result<(Link, pb
     Ok((Link { outbox, heard, going_away: false, reader }, welcome))
 }
 
-/// A stream on which not even a ping came for this long is dead, whatever TCP says.
+/// A stream on which not even a ping came for this long is dead, whatever TCP says: two of them are missing. What the
+/// worker holds is its own for a lease, of which enough must be left to resume.
 fn silence(welcome: &pb::Welcome) -> Duration {
     let ping = Duration::from_millis(u64::from(welcome.ping_ms));
-    let lease = Duration::from_millis(u64::from(welcome.lease_ms));
-    (ping * 3).max(lease).max(Duration::from_secs(1))
+    (ping * 2).max(Duration::from_secs(1))
 }
 
 async fn read(

@@ -130,6 +130,27 @@ async fn sessions_take_turns() {
 }
 
 #[tokio::test]
+async fn nobody_is_blamed_for_the_time_in_which_the_server_stood_still() {
+    let t0 = Instant::now();
+    let window = Span::secs(2);
+    let at = |ms: u64| t0 + Duration::from_millis(ms);
+    let mut d = Dispatcher::default();
+    let (key, _) = opened(&mut d, 1, &[sub("a", 9)], t0);
+    assert!(give(&mut d, "a", "t1", at(100)));
+    assert!(give(&mut d, "a", "t2", at(200)));
+    d.stood_still(at(25_300), Duration::from_secs(25));
+    assert_eq!(d.check_acks(at(25_300), window), AckWork::default());
+    assert_eq!(d.heard_and_silent(at(24_000)).1, []);
+    // What was heard since it goes on is not heard in the future.
+    d.heard(key, at(25_310));
+    d.stood_still(at(25_320), Duration::from_secs(25));
+    assert_eq!(d.heard_and_silent(at(25_321)).1, [key]);
+    d.ack(key, &["t1".into()]);
+    let work = d.check_acks(at(27_320), window);
+    assert_eq!(work, AckWork { keep: vec!["t1".into()], lost: vec!["t2".into()] });
+}
+
+#[tokio::test]
 async fn unacknowledged_work_stalls_at_half_the_window_and_returns_at_its_end() {
     let t0 = Instant::now();
     let window = Span::secs(2);

@@ -166,7 +166,8 @@ impl Net {
         }
         let ids: Vec<RunId> = self.runs.iter().map(|(id, _)| id.clone()).collect();
         for id in ids {
-            let view = SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false };
+            let view =
+                SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false, resuming: false };
             let due = self.run(&id).is_some_and(|w| w.wake.is_some_and(|at| at <= w.now));
             if due {
                 drop(self.tell(&id, &Command::Wake { sessions: [(session(1), view)].into() }));

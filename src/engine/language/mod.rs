@@ -224,7 +224,7 @@ impl Player {
 
 /// The one session, alive.
 fn alive() -> Sessions {
-    let view = SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false };
+    let view = SessionView { epoch: 1, remaining: Span::secs(10), owner_gone: false, resuming: false };
     [(session(1), view)].into()
 }
 

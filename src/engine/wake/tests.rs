@@ -16,7 +16,7 @@ fn limited(timeout: Timeouts, attempts: u32) -> Plan {
 }
 
 fn alive(remaining: Span) -> Sessions {
-    view(SessionView { epoch: 1, remaining, owner_gone: false })
+    view(SessionView { epoch: 1, remaining, owner_gone: false, resuming: false })
 }
 
 fn view(view: SessionView) -> Sessions {
@@ -216,28 +216,44 @@ fn a_session_that_came_back_without_the_attempt_has_lost_it() {
     assert_eq!(w.apply(&adopt(2)), Ok(Outcome::Accepted));
     assert_eq!(w.apply(&adopt(2)), Ok(Outcome::Repeated));
     assert!(w.apply(&adopt(1)).is_err());
-    let at = |epoch| view(SessionView { epoch, remaining: LEASE, owner_gone: false });
+    let at = |epoch| view(SessionView { epoch, remaining: LEASE, owner_gone: false, resuming: false });
     assert_eq!(w.wake_with(at(2)), Outcome::Nothing);
+    // It may be about to name it.
+    let resuming = view(SessionView { epoch: 3, remaining: LEASE, owner_gone: false, resuming: true });
+    w.pass(LEASE);
+    assert_eq!(w.wake_with(resuming), Outcome::Nothing);
+    assert_eq!(w.wake, Some(w.now.plus(RESUMING)));
     assert_eq!(w.wake_with(at(3)), Outcome::Accepted);
     assert_eq!((w.statuses(), last_error(&w)), (vec!["retrying"], "worker_lost"));
 }
 
 #[test]
-fn an_unacknowledged_attempt_of_a_dead_server_goes_back_after_a_grace() {
-    let mut w = World::started(limited(Timeouts::default(), 2));
-    w.lease(0);
-    let orphan = || view(SessionView { epoch: 1, remaining: LEASE, owner_gone: true });
-    w.pass(Span::secs(3));
-    assert_eq!(w.wake_with(orphan()), Outcome::Nothing);
-    assert_eq!(w.wake, Some(w.now.plus(Span::secs(2))));
-    w.pass(Span::secs(2));
-    assert_eq!(w.wake_with(orphan()), Outcome::Accepted);
-    assert_eq!((w.statuses(), w.run().tasks[0].lost_deliveries), (vec!["queued"], 1));
-    // Acknowledged, it stays: the session may resume elsewhere.
-    let attempt = w.lease(0);
-    ack(&mut w, &attempt);
-    w.pass(Span::secs(9));
-    assert_eq!(w.wake_with(orphan()), Outcome::Nothing);
+fn a_session_that_fell_silent_with_its_server_is_waited_for() {
+    let after = |seconds: i64| Span::secs(-seconds);
+    let orphan = |remaining| view(SessionView { epoch: 1, remaining, owner_gone: true, resuming: false });
+    for acked in [false, true] {
+        let mut w = World::started(limited(Timeouts::default(), 2));
+        let attempt = w.lease(0);
+        if acked {
+            ack(&mut w, &attempt);
+        }
+        w.pass(Span::secs(13));
+        assert_eq!(w.wake_with(orphan(after(3))), Outcome::Nothing);
+        assert_eq!(w.wake, Some(w.now.plus(LEASE)), "no later than the next lease");
+        w.pass(Span::secs(10));
+        assert_eq!(w.wake_with(orphan(after(13))), Outcome::Nothing);
+        assert_eq!(w.wake, Some(w.now.plus(Span::secs(7))));
+        w.pass(Span::secs(7));
+        // Its server is back and its worker is not: the worker is gone.
+        let mut other = World::started(limited(Timeouts::default(), 2));
+        other.lease(0);
+        let deserted =
+            view(SessionView { epoch: 1, remaining: after(3), owner_gone: false, resuming: false });
+        assert_eq!(other.wake_with(deserted), Outcome::Accepted);
+        // Neither of them came back in time.
+        assert_eq!(w.wake_with(orphan(after(20))), Outcome::Accepted);
+        assert_eq!(w.statuses(), [if acked { "retrying" } else { "queued" }]);
+    }
 }
 
 #[test]

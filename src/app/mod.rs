@@ -7,6 +7,8 @@
 //! courier                   messages from run to run         cursor    pages of lists
 //! records                   runs as the store has them
 //! rehearse                  runs against answers given beforehand, without a store
+//! moves/                    backup and restore
+//! trimmer                   events of runs that are gone
 //! ticker                    what is due        hub, feeds, render   events and views
 //! ```
 //!
@@ -23,6 +25,7 @@ mod feeds;
 mod hub;
 mod inner;
 mod lane;
+pub mod moves;
 mod options;
 mod plans;
 mod queues;
@@ -33,6 +36,7 @@ mod runs;
 mod schedules;
 mod sessions;
 mod ticker;
+mod trimmer;
 pub mod view;
 mod workflows;
 
@@ -83,6 +87,7 @@ impl App {
         inner.spawn(ticker::run_hints(Arc::clone(&inner)));
         inner.spawn(sessions::run_keeper(Arc::clone(&inner)));
         inner.spawn(hub::run_tail(Arc::clone(&inner)));
+        inner.spawn(trimmer::run(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 

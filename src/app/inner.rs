@@ -10,6 +10,7 @@ use super::options::Options;
 use super::plans::Plans;
 use super::queues::Queues;
 use super::ticker::Alarm;
+use super::trimmer::Leaving;
 use super::{AppError, error};
 use crate::dispatch::Dispatcher;
 use crate::model::ids::{Nonce, Partition, RunId};
@@ -39,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) feed: Notify,
     /// Messages between records.
     pub(crate) courier: Courier,
+    /// Deletions, which make events superfluous.
+    pub(crate) leaving: Leaving,
     /// When the ticker has to look before its next beat.
     pub(crate) alarm: Alarm,
     /// What is counted.
@@ -122,6 +125,7 @@ impl Inner {
             measures: Measures::new(layout.partitions),
             pulse: Stuck::default(),
             courier: Courier::default(),
+            leaving: Leaving::default(),
             store,
             layout,
             options,

@@ -7,6 +7,8 @@
 //! courier                   messages from run to run         cursor    pages of lists
 //! records                   runs as the store has them
 //! rehearse                  runs against answers given beforehand, without a store
+//! moves/                    backup and restore
+//! trimmer                   events of runs that are gone
 //! ticker                    what is due        hub, feeds, render   events and views
 //! measure                   what is counted for /metrics
 //! ```
@@ -26,6 +28,7 @@ mod hub;
 mod inner;
 mod lane;
 mod measure;
+pub mod moves;
 mod options;
 mod plans;
 mod queues;
@@ -36,6 +39,7 @@ mod runs;
 mod schedules;
 mod sessions;
 mod ticker;
+mod trimmer;
 pub mod view;
 mod workflows;
 
@@ -88,6 +92,7 @@ impl App {
         inner.spawn(ticker::run_hints(Arc::clone(&inner)));
         inner.spawn(sessions::run_keeper(Arc::clone(&inner)));
         inner.spawn(hub::run_tail(Arc::clone(&inner)));
+        inner.spawn(trimmer::run(Arc::clone(&inner)));
         Ok(Self { inner })
     }
 

@@ -15,6 +15,10 @@ pub struct Options {
     pub ping_every: Span,
     /// How often due timers and queue heads are looked for. 250 ms.
     pub tick_every: Span,
+    /// Entries of event streams that tell of deleted runs only are kept so long. 10 min.
+    pub events_kept: Span,
+    /// How often they are looked for, by each server. 1 min.
+    pub trim_every: Span,
     /// Lanes of this server; partitions are dealt out among them. 1 per four cores, at least 1.
     pub lanes: usize,
     /// Commits under way per lane. 2.
@@ -42,6 +46,8 @@ impl Default for Options {
             ack_within: Span::secs(2),
             ping_every: Span::secs(3),
             tick_every: Span::millis(250),
+            events_kept: Span::secs(600),
+            trim_every: Span::secs(60),
             lanes: quarter,
             commits_in_flight: 2,
             mailbox: 8_192,

@@ -6,9 +6,9 @@ use crate::app::{self, App};
 use crate::config::{self, Config};
 use crate::lifecycle::Lifecycle;
 use crate::model::time::Span;
-use crate::store::Store;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::redis::{self, RedisStore};
+use crate::store::{Moves, Purpose, Store};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,16 +130,24 @@ fn within_descriptors(connections: usize) -> usize {
 }
 
 async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    let partitions = config.partitions;
+    Ok(open_to_move(config, config.partitions, Purpose::Serve).await?)
+}
+
+/// Opens a store for one of the purposes. It is closed when it is dropped.
+pub(super) async fn open_to_move(
+    config: &Config,
+    partitions: Option<u16>,
+    purpose: Purpose,
+) -> Result<Arc<dyn Moves>, Failure> {
     match &config.store {
         config::Store::Redis { url } => {
-            let store = RedisStore::open(url, redis_options(config)).await;
+            let options = redis::Options { partitions, purpose, ..redis_options(config) };
+            let store = RedisStore::open(url, options).await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
         }
         config::Store::Embedded { data } => {
-            let store =
-                EmbeddedStore::open(data, embedded::Options { partitions, ..embedded::Options::default() })
-                    .await;
+            let options = embedded::Options { partitions, purpose, ..embedded::Options::default() };
+            let store = EmbeddedStore::open(data, options).await;
             Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
         }
     }

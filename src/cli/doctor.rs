@@ -14,7 +14,7 @@
 //! To add a finding: a line in [`judge`], or a function like [`opened`] if it has to ask for more; a test.
 
 use super::output::{self, Output, Style, Table};
-use super::{Failure, Outcome, compose};
+use super::{Failure, Outcome, compose, orphans};
 use crate::config::{self, Config, Durability, Overrides};
 use crate::store::redis::{Examined, LinkReport, RedisStore, examine};
 use crate::store::{LAYOUT, Store as _};
@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// Settings file (TOML) of the server
     #[arg(long, value_name = "FILE", env = "DOWNBEAT_CONFIG")]
     config: Option<PathBuf>,
+    /// Looks for keys that nobody owns instead; servers may go on meanwhile
+    #[arg(long)]
+    orphans: bool,
     /// How to print what was found
     #[arg(long, value_enum, default_value = "table", value_name = "FORM")]
     output: Output,
@@ -86,6 +89,9 @@ pub(super) async fn run(args: Args) -> Outcome {
             "doctor looks at a Redis: give its address by --store, DOWNBEAT_STORE or --config",
         ));
     };
+    if args.orphans {
+        return orphans::run(&config).await;
+    }
     let mut link = None;
     let findings = match examine(url, &compose::redis_options(&config)).await {
         Err(e) => {

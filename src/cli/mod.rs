@@ -8,6 +8,9 @@
 //! skip complete fail rerun                 … and one of its tasks
 //! schedule         put list get delete pause resume run backfill next
 //! validate test graph schema               documents, without a server
+//! migrate          a store of another layout
+//! doctor           what is wrong with a store
+//! backup restore   a whole store to a file, and back
 //! occupancy        how many tasks ran at the same time, from anybody's file
 //! doctor           a Redis, without a server
 //! demo bench       everything at once
@@ -21,6 +24,7 @@
 //! To add a command: its file with a `clap::Args` struct and a `run`, its variant in [`Command`], its line in
 //! [`Command::run`], a test in `tests/cli.rs`.
 
+mod backup;
 mod bench;
 mod cancel;
 mod complete;
@@ -35,11 +39,14 @@ mod graph;
 mod health;
 mod http;
 mod list;
+mod migrate;
 mod occupancy;
+mod orphans;
 mod output;
 mod pause;
 mod register;
 mod rerun;
+mod restore;
 mod resume;
 mod retry;
 mod schedule;
@@ -169,6 +176,12 @@ enum Command {
     Doctor(doctor::Args),
     /// Counts how many tasks ran at the same time, from a CSV file of starts and ends, without a server
     Occupancy(occupancy::Args),
+    /// Writes all of a store into a file
+    Backup(backup::Args),
+    /// Gives an empty store all that a file holds
+    Restore(restore::Args),
+    /// Brings a store to the layout of this version
+    Migrate(migrate::Args),
     /// Shows all of it at work: a server, three workers, an order going through
     Demo(demo::Args),
     /// Measures how fast it is
@@ -219,6 +232,9 @@ impl Command {
             Self::Health(args) => health::run(args).await,
             Self::Doctor(args) => doctor::run(args).await,
             Self::Occupancy(args) => occupancy::run(&args),
+            Self::Backup(args) => backup::run(args).await,
+            Self::Restore(args) => restore::run(args).await,
+            Self::Migrate(args) => migrate::run(args).await,
             Self::Demo(args) => demo::run(args).await,
             Self::Bench(args) => bench::run(args).await,
             Self::BenchWorker(args) => bench::run_worker(args).await,

@@ -16,6 +16,7 @@
 //! scope       what expressions see; templates to payloads
 //! history     attempts and events told from the log
 //! homes/      records that are no runs: slots of concurrency keys, rates, schedules
+//! standing    what stands beside a record, from the record alone
 //! ```
 //!
 //! Invariants
@@ -48,6 +49,7 @@ mod permits;
 mod properties;
 mod retry;
 mod scope;
+pub mod standing;
 mod step;
 #[cfg(test)]
 mod testing;

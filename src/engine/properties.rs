@@ -3,8 +3,9 @@
 use super::limits::{HEARTBEAT_SHARE, LEASE};
 use super::testing::{World, failure, path, plan, session};
 use super::wake::Sessions;
-use super::{Stop, queued};
+use super::{Stop, queued, standing};
 use crate::model::command::{AttemptKey, Command, LeaseTask, Outcome, Refusal, SessionView};
+use crate::model::commit::{QueueOp, WakeOp};
 use crate::model::event::EventKind;
 use crate::model::plan::{Plan, RetryPolicy, Timeouts, When};
 use crate::model::run::{Holder, TaskPhase};
@@ -303,6 +304,21 @@ fn check_state(world: &World) {
         .filter_map(|(i, t)| Some((format!("t{i}"), queued(t)?)))
         .collect();
     assert_eq!(waiting, queued, "an entry waits exactly while its task does");
+    check_standing(world);
+}
+
+/// What decisions have left beside the record is what is made of the record alone.
+fn check_standing(world: &World) {
+    let standing = standing::of_run(Some(&world.plan), world.run(), Bytes::new());
+    let entries = standing.queue.into_iter().map(|op| match op {
+        QueueOp::Add { entry, score, .. } => (entry, score),
+        QueueOp::Remove { .. } => panic!("nothing stands there before"),
+    });
+    assert_eq!(entries.collect::<BTreeMap<_, _>>(), world.queue);
+    let wake = if let WakeOp::Set(at) = standing.wake { Some(at) } else { None };
+    assert_eq!(wake, world.wake);
+    assert_eq!(standing.retain_until.flatten(), world.retain_until);
+    assert!(standing::needs_plan(world.run()) || world.queue.is_empty());
 }
 
 fn check_counters(world: &World) {

@@ -44,17 +44,18 @@ pub enum HomeKind {
     ScheduleNames,
 }
 
-/// What every id of a home record begins with.
-const RESERVED: &str = "downbeat.";
 const PERMITS: &str = "downbeat.permits.";
 const RATE: &str = "downbeat.rate.";
 pub(super) const SCHEDULE: &str = "downbeat.schedule.";
 const SCHEDULES: &str = "downbeat.schedules";
 
 impl RunId {
+    /// What every id of a home record begins with.
+    pub const RESERVED: &str = "downbeat.";
+
     /// Whether this is the id of a home record, which no run may have.
     pub fn is_reserved(&self) -> bool {
-        self.as_str().starts_with(RESERVED)
+        self.as_str().starts_with(Self::RESERVED)
     }
 
     /// The kind of the home record of this id; none for runs, and for kinds that this version does not know.

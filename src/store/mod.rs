@@ -11,6 +11,8 @@
 
 pub mod embedded;
 pub mod kv;
+pub mod migrations;
+pub mod moves;
 pub mod redis;
 
 use crate::model::commit::{QueueEntry, QueueOp, RunWrite, Write};
@@ -20,6 +22,8 @@ use crate::model::payload::Field;
 use crate::model::time::{LeaseTime, Span, Timestamp};
 use async_trait::async_trait;
 use bytes::Bytes;
+use moves::RESTORING;
+pub use moves::{Moves, Purpose};
 use std::collections::BTreeSet;
 
 /// The layout version this code reads and writes. Source: migrations/README.md.
@@ -88,8 +92,20 @@ pub(crate) fn session_partition(id: &SessionId, layout: Layout) -> Option<Partit
     id.partition().filter(|p| p.0 < layout.partitions)
 }
 
-/// The refusal of a store whose layout this version does not read.
-pub(crate) fn unknown_layout(found: u32) -> StoreError {
+/// The refusal of a store whose layout is not the one wanted.
+pub(crate) fn unknown_layout(found: u32, wanted: u32) -> StoreError {
+    if found & RESTORING != 0 {
+        return StoreError::Unreadable(
+            "a restore into it has not ended: run `downbeat restore` with the same file again, or empty the store"
+                .into(),
+        );
+    }
+    if wanted & RESTORING != 0 {
+        let message = format!(
+            "it is in use (it was initialised, with layout {found}): restore into an empty Redis or a new directory"
+        );
+        return StoreError::Unavailable { message, sent: false };
+    }
     let remedy = if found > LAYOUT { "use a newer version" } else { "use the version that wrote it" };
     StoreError::Unreadable(format!(
         "the store has layout {found}; this version of Downbeat knows layout {LAYOUT}: {remedy}, or begin with an empty store"
@@ -393,6 +409,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Bounds of these partitions' streams, in order.
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>>;
+
+    /// Trims a partition's stream up to and with an entry that was read; how many entries went.
+    async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64>;
 
     /// Up to `max` runs of a partition created before (`created`, `run`), newest first. None: from the newest.
     async fn list(

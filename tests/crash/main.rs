@@ -18,6 +18,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use downbeat::client::worker::Worker;
 use downbeat::model::entropy::SeededEntropy;
+use downbeat::store::redis::{Options, RedisStore};
 use futures::StreamExt as _;
 use http::Request;
 use hyper_util::client::legacy::Client;
@@ -217,6 +218,10 @@ async fn kill_and_audit(workload: Workload, store: &str, data: Option<&Path>) {
     }
     for worker in working {
         worker.await.unwrap().unwrap();
+    }
+    if store.starts_with("redis") {
+        let store = RedisStore::open(store, Options::default()).await.unwrap();
+        assert_eq!(store.orphans(100).await.unwrap(), [], "keys that nobody owns");
     }
 }
 

@@ -381,6 +381,10 @@ impl Store for ChaosStore {
         self.call(|| self.memory().stream_bounds(partitions)).await
     }
 
+    async fn trim_events(&self, p: Partition, through: StreamPosition) -> Result<u64> {
+        self.call(|| self.memory().trim_events(p, through)).await
+    }
+
     async fn list(
         &self,
         p: Partition,

@@ -172,8 +172,21 @@ async fn pause(world: &Arc<World>, rng: &mut Rng, id: &RunId) -> bool {
         match answer.await {
             Some(Ok(view)) => {
                 world.note(format_args!("{id} is {} after a caller's pause: {pauses}", view.status.name()));
-                if (view.status == RunStatus::Paused) != pauses {
-                    world.violation(format_args!("{id} was paused ({pauses}) and is {}", view.status.name()));
+                // A pause is ended by a cancel and by the run's timeout alone, and those may be taken with it. Nothing
+                // else is decided about a paused run, and a run that is ending otherwise refuses to be paused.
+                let right = match view.ending.unwrap_or(view.status) {
+                    RunStatus::Paused => pauses,
+                    RunStatus::Cancelled | RunStatus::TimedOut => true,
+                    RunStatus::Pending | RunStatus::Running | RunStatus::Completed | RunStatus::Failed => {
+                        !pauses
+                    }
+                };
+                if !right {
+                    world.violation(format_args!(
+                        "{id} was paused ({pauses}) and is {}, ending {:?}",
+                        view.status.name(),
+                        view.ending
+                    ));
                 }
             }
             Some(Err(e)) if matches!(e.code, ErrorCode::RunEnded | ErrorCode::RunNotFound) => {}

@@ -92,3 +92,32 @@ pub(crate) async fn a_full_stream_is_trimmed_and_says_how_far(f: &Fixture) {
     let after = f.store.read_events(&[(P, bounds.trimmed_through)], 1_000, Span(0)).await.unwrap();
     assert_eq!(after, left, "a reader at the mark has lost nothing");
 }
+
+pub(crate) async fn a_stream_is_trimmed_through_an_entry_that_was_read(f: &Fixture) {
+    let mut lane = Lane::new(1);
+    for n in 0..5 {
+        lane.apply(&*f.store, vec![RunWrite { event: Some(note("a", n)), ..create(&format!("r{n}")) }]).await;
+    }
+    let from_start = [(P, StreamPosition::default())];
+    let entries = f.store.read_events(&from_start, 10, Span(0)).await.unwrap();
+    assert_eq!(entries.len(), 5);
+    let at = |n: usize| entries[n].position;
+    assert_eq!(f.store.trim_events(P, at(1)).await.unwrap(), 2);
+    let bounds = async || f.store.stream_bounds(&[P]).await.unwrap()[0];
+    assert_eq!((bounds().await.trimmed_through, bounds().await.last), (at(1), at(4)));
+    assert_eq!(f.store.read_events(&from_start, 10, Span(0)).await.unwrap(), entries[2..]);
+    // Again, or less: nothing, and the mark stays.
+    for n in [1, 0] {
+        assert_eq!(f.store.trim_events(P, at(n)).await.unwrap(), 0);
+        assert_eq!(bounds().await.trimmed_through, at(1));
+    }
+    // All of it: the next entry comes behind the last nevertheless.
+    assert_eq!(f.store.trim_events(P, at(4)).await.unwrap(), 3);
+    assert_eq!((bounds().await.trimmed_through, bounds().await.last), (at(4), at(4)));
+    assert_eq!(f.store.read_events(&from_start, 10, Span(0)).await.unwrap(), []);
+    lane.apply(&*f.store, vec![RunWrite { event: Some(note("a", 9)), ..create("r9") }]).await;
+    let next = f.store.read_events(&[(P, at(4))], 10, Span(0)).await.unwrap();
+    assert!(next.len() == 1 && next[0].position > at(4));
+    assert_eq!(f.store.trim_events(Partition(0), at(4)).await.unwrap(), 0);
+    assert!(f.store.trim_events(Partition(99), at(4)).await.is_err());
+}

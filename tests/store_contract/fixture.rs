@@ -3,7 +3,7 @@
 use crate::redis_cluster::RedisCluster;
 use crate::redis_server::{Options, RedisServer};
 use downbeat::model::time::{Clock, Span, Timestamp};
-use downbeat::store::Store;
+use downbeat::store::Moves;
 use downbeat::store::embedded::{self as store_embedded, EmbeddedStore};
 use downbeat::store::kv::memory::MemoryStore;
 use downbeat::store::redis::{self as store_redis, RedisStore};
@@ -43,7 +43,7 @@ enum Time {
 
 /// A store and its time.
 pub(crate) struct Fixture {
-    pub(crate) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Moves>,
     time: Time,
     /// The data directory, if it has one; it goes with the fixture.
     _dir: Option<tempfile::TempDir>,

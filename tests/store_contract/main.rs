@@ -19,6 +19,7 @@ mod differential;
 mod embedded_only;
 mod events;
 mod memory_only;
+mod moves;
 mod queues;
 mod reads;
 mod redis_only;
@@ -97,7 +98,8 @@ contract! {
         reading_goes_on_after_a_position,
         a_waiting_reader_is_woken_by_a_commit,
         a_reader_with_nothing_to_read_gets_nothing_in_time,
-        a_full_stream_is_trimmed_and_says_how_far;
+        a_full_stream_is_trimmed_and_says_how_far,
+        a_stream_is_trimmed_through_an_entry_that_was_read;
     reads:
         what_is_not_there_is_none,
         payloads_come_in_the_order_asked,
@@ -108,4 +110,9 @@ contract! {
         an_older_text_makes_a_new_version,
         workflows_are_listed_newest_first,
         a_removed_workflow_is_gone_with_all_versions;
+    moves:
+        runs_are_listed_oldest_first_once_each,
+        home_records_are_told_from_runs,
+        the_names_of_payloads_are_told,
+        versions_are_put_as_they_are;
 }

@@ -502,3 +502,22 @@ async fn the_ceiling_is_measured_beside_the_store_and_leaves_nothing() {
         assert_eq!(dump(&server).await, before);
     }
 }
+
+#[tokio::test]
+async fn a_tick_of_a_full_redis_tells_what_may_go_and_changes_nothing() {
+    let (server, store) = started().await;
+    let mut lane = Lane::new(1);
+    let ended = RunWrite { retain_until: Some(Some(Timestamp(5))), ..create("ended") };
+    lane.apply(&*store, vec![ended, RunWrite { wake: WakeOp::Set(Timestamp(5)), ..create("due") }]).await;
+    server.command("CONFIG SET maxmemory 1");
+    let before = dump(&server).await;
+    for _ in 0..3 {
+        let ticked = store.tick(&[P], 10).await.unwrap().remove(0);
+        assert_eq!((ticked.expired, ticked.due), (vec![run("ended")], Vec::new()), "again and again");
+    }
+    assert_eq!(dump(&server).await, before);
+    lane.apply(&*store, vec![RunWrite { write: Write::Delete, ..update("ended") }]).await;
+    server.command("CONFIG SET maxmemory 0");
+    let ticked = store.tick(&[P], 10).await.unwrap().remove(0);
+    assert_eq!((ticked.expired, ticked.due), (Vec::new(), vec![run("due")]));
+}

@@ -186,12 +186,19 @@ impl Lane {
             let begun = Instant::now();
             let mut pending = Vec::new();
             let mut writes = Vec::new();
+            // A full store refuses a batch that puts anything, and takes one that only deletes.
+            let (mut leaving, mut deletions) = (Vec::new(), Vec::new());
             let mut bytes = 0;
-            while pending.len() < BATCH_DECISIONS
+            while pending.len() + leaving.len() < BATCH_DECISIONS
                 && bytes < BATCH_BYTES
                 && let Some(run) = self.ready.pop()
             {
                 if let Some((decided, write)) = self.decide_one(&run, &mut loads) {
+                    if write.write == Write::Delete {
+                        leaving.push(decided);
+                        deletions.push((self.partition(&run), write));
+                        continue;
+                    }
                     let size = size_of(&write);
                     if !pending.is_empty() && bytes + size > BATCH_BYTES {
                         // Too large to go along: it travels in a batch of its own.
@@ -202,6 +209,10 @@ impl Lane {
                     pending.push(decided);
                     writes.push((self.partition(&run), write));
                 }
+            }
+            if !leaving.is_empty() {
+                self.inner.leaving.now();
+                self.launch(leaving, deletions);
             }
             if !pending.is_empty() {
                 self.inner.measures.decide.took(begun.elapsed());

@@ -176,7 +176,7 @@ impl<'a> HomeTxn<'a> {
 }
 
 /// When a record has to be looked at next.
-fn wake_at(home: &Home, now: Timestamp) -> Timestamp {
+pub(super) fn wake_at(home: &Home, now: Timestamp) -> Timestamp {
     match home {
         Home::Semaphore(semaphore) => semaphore::wake_at(semaphore, now),
         Home::Bucket(bucket) => bucket.paid_until,

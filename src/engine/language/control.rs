@@ -206,6 +206,35 @@ fn a_run_whose_last_task_ends_in_a_pause_ends_when_it_goes_on() {
 }
 
 #[test]
+fn a_pause_gives_way_to_a_cancel_and_to_the_timeout_alone() {
+    let cancel = Command::Cancel { compensate: true, force: false };
+    for (end, status) in [(Some(cancel), RunStatus::Cancelled), (None, RunStatus::TimedOut)] {
+        let mut p = Player::start(
+            "timeout: 1m\ntasks: { a: { type: work, compensate: { type: undo } }, b: { type: work } }",
+            "{}",
+        );
+        p.work("a", ok("1"));
+        let (b, _) = p.lease("b");
+        let outcome = match end {
+            // Both in one decision: whoever asked for the pause is answered with the end that followed.
+            Some(cancel) => p.world.apply_all(&[Command::Pause, cancel]),
+            None => p.world.apply_all(&[Command::Pause]),
+        };
+        assert!(outcome.iter().all(|o| *o == Ok(Outcome::Accepted)), "{outcome:?}");
+        p.pass(Span::secs(61));
+        let ending = p.world.run().ending.unwrap();
+        assert_eq!((p.status(), ending.status), (RunStatus::Running, status));
+        assert_eq!((p.at("b"), p.queued()), ("cancelled", vec!["a/compensate".to_owned()]));
+        let late = Command::Complete { attempt: b, output: Ok(Bytes::from_static(b"1")) };
+        assert_eq!(p.world.apply(&late), refused(Refusal::Stale));
+        assert_eq!(p.world.apply(&Command::Pause), refused(Refusal::Ending(status)));
+        p.play_all("1");
+        assert_eq!(p.status(), status);
+        assert_eq!((p.count(EventKind::RunPaused), p.count(EventKind::RunResumed)), (1, 0));
+    }
+}
+
+#[test]
 fn what_comes_back_to_a_paused_run_waits_outside_its_queue() {
     let mut p = Player::start("tasks: { a: { type: work } }", "{}");
     let (a, _) = p.lease("a");

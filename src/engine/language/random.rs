@@ -163,6 +163,7 @@ fn check(p: &Player) {
     }
     if run.status == RunStatus::Paused {
         assert_eq!(p.world.queue.len(), 0);
+        assert_eq!(run.ending, None, "no end begins in a pause");
     }
     check_log(p);
 }

@@ -15,6 +15,7 @@
 
 mod committer;
 mod disk;
+mod moves;
 
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::labels::QueueName;
@@ -24,7 +25,7 @@ use crate::store::kv::{
     self, Effects, Kv as _, Shape, Tx, commit, queue, read, session, stream, tick, workflow,
 };
 use crate::store::{
-    Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, PARTITIONS, Result, STREAM_BOUND, SessionRecord,
+    Batch, Committed, Hint, Layout, ListedWorkflow, PARTITIONS, Purpose, Result, STREAM_BOUND, SessionRecord,
     Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
     unknown_layout,
 };
@@ -65,6 +66,8 @@ pub struct Options {
     pub cache_bytes: u64,
     /// The store's time.
     pub clock: Arc<dyn Clock>,
+    /// What for.
+    pub purpose: Purpose,
 }
 
 impl Default for Options {
@@ -75,6 +78,7 @@ impl Default for Options {
             sync: Sync::default(),
             cache_bytes: 64 << 20,
             clock: Arc::new(SystemClock),
+            purpose: Purpose::default(),
         }
     }
 }
@@ -86,6 +90,7 @@ impl std::fmt::Debug for Options {
             .field("stream_bound", &self.stream_bound)
             .field("sync", &self.sync)
             .field("cache_bytes", &self.cache_bytes)
+            .field("purpose", &self.purpose)
             .finish_non_exhaustive()
     }
 }
@@ -136,13 +141,38 @@ impl EmbeddedStore {
         opened.map_err(|_| closed(false))?.map(Arc::new)
     }
 
+    /// The layout version of the store in `dir`, whatever it is; none if there is no store. Nothing is changed.
+    ///
+    /// # Errors
+    /// If the directory cannot be read, or another process holds it.
+    pub async fn layout_of(dir: &Path) -> Result<Option<u32>> {
+        if is_vacant(dir) {
+            return Ok(None);
+        }
+        let dir = dir.to_owned();
+        let read = move || {
+            let found = Disk::open(&dir, 1 << 20, false)?.get(&kv::keys::meta())?;
+            let decode =
+                |value: Bytes| kv::decode_layout(&value).ok_or_else(|| kv::damaged("the meta record"));
+            Ok(found.map(decode).transpose()?.map(|layout| layout.version))
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|_| closed(false))?
+    }
+
     fn open_blocking(dir: &Path, options: Options) -> Result<Self> {
         let refuse = |message| StoreError::Unavailable { message, sent: false };
         if options.partitions.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
             return Err(refuse(format!("the number of partitions must be 1 to {MAX_PARTITIONS}")));
         }
+        let nothing = || refuse(format!("there is no store in {}", dir.display()));
+        if options.purpose == Purpose::Read && is_vacant(dir) {
+            return Err(nothing());
+        }
         let mut disk = Disk::open(dir, options.cache_bytes, options.sync == Sync::EveryGroup)?;
-        let layout = layout(&mut disk, options.partitions)?;
+        if options.purpose == Purpose::Read && disk.get(&kv::keys::meta())?.is_none() {
+            return Err(nothing());
+        }
+        let layout = layout(&mut disk, options.partitions, options.purpose.version())?;
         let shape = Shape { layout, stream_bound: options.stream_bound };
         let (jobs, receiver) = mpsc::channel(committer::QUEUE);
         let (stop_sync, stop) = std::sync::mpsc::channel();
@@ -213,8 +243,13 @@ impl EmbeddedStore {
     }
 }
 
+/// Whether there can be no store: opening would make one.
+fn is_vacant(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none()) || !dir.exists()
+}
+
 /// Reads what the store was initialised with, or initialises it.
-fn layout(disk: &mut Disk, asked: Option<u16>) -> Result<Layout> {
+fn layout(disk: &mut Disk, asked: Option<u16>, version: u32) -> Result<Layout> {
     let key = kv::keys::meta();
     let found = disk.get(&key)?;
     let Some(value) = found else {
@@ -224,15 +259,15 @@ fn layout(disk: &mut Disk, asked: Option<u16>) -> Result<Layout> {
             sent: false,
         })?;
         let epoch = u64::from_be_bytes(random) >> 1;
-        let layout = Layout { version: LAYOUT, partitions: asked.unwrap_or(PARTITIONS), epoch };
+        let layout = Layout { version, partitions: asked.unwrap_or(PARTITIONS), epoch };
         disk.apply(kv::Writes::from([(key, Some(kv::encode_layout(layout).into()))]))?;
         disk.sync()?;
         tracing::info!(partitions = layout.partitions, layout = layout.version, "initialised the store");
         return Ok(layout);
     };
     let layout = kv::decode_layout(&value).ok_or_else(|| kv::damaged("the meta record"))?;
-    if layout.version != LAYOUT {
-        return Err(unknown_layout(layout.version));
+    if layout.version != version {
+        return Err(unknown_layout(layout.version, version));
     }
     match asked {
         Some(asked) if asked != layout.partitions => Err(StoreError::Unavailable {
@@ -358,6 +393,10 @@ impl Store for EmbeddedStore {
 
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {
         self.read_mirror(|tx, shape, _| stream::bounds(tx, shape, partitions))
+    }
+
+    async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {
+        self.write(move |tx, shape, _| Ok(silent(stream::trim(tx, shape, partition, through)?))).await
     }
 
     async fn list(

@@ -5,12 +5,13 @@
 
 use super::inspect::Inspection;
 use super::{
-    Effects, Kv, Order, Pair, Shape, Tx, Writes, commit, queue, read, session, stream, tick, workflow,
+    Effects, Kv, Order, Pair, Shape, Tx, Writes, commit, moves, queue, read, session, stream, tick, workflow,
 };
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::labels::QueueName;
 use crate::model::payload::Field;
-use crate::model::time::{Clock, Span, Timestamp};
+use crate::model::time::{Clock, LeaseTime, Span, Timestamp};
+use crate::store::moves::{FileId, Moves, RESTORING};
 use crate::store::{
     Batch, Committed, Hint, LAYOUT, Layout, ListedWorkflow, Result, STREAM_BOUND, SessionRecord, Store,
     StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked,
@@ -40,6 +41,7 @@ pub enum Verb {
     RemoveSession,
     ReadEvents,
     StreamBounds,
+    TrimEvents,
     List,
     PutWorkflow,
     Workflow,
@@ -334,6 +336,13 @@ impl Store for MemoryStore {
         self.read(Verb::StreamBounds, |tx, shape, _| stream::bounds(tx, shape, partitions)).await
     }
 
+    async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {
+        let body = |tx: &mut Tx<'_>, shape: &Shape, _| {
+            Ok((stream::trim(tx, shape, partition, through)?, Effects::default()))
+        };
+        self.write(Verb::TrimEvents, body).await
+    }
+
     async fn list(
         &self,
         partition: Partition,
@@ -366,4 +375,47 @@ impl Store for MemoryStore {
         self.write(Verb::RemoveWorkflow, |tx, _, _| Ok((workflow::remove(tx, name)?, Effects::default())))
             .await
     }
+}
+
+/// Nobody opens a store in memory, so none has to be kept from it: it can be restored and worked on as it is.
+#[async_trait]
+impl Moves for MemoryStore {
+    async fn oldest(
+        &self,
+        partition: Partition,
+        after: Option<(Timestamp, RunId)>,
+        max: u32,
+    ) -> Result<Vec<(Timestamp, RunId)>> {
+        self.shared.read(|tx, shape, _| moves::oldest(tx, shape, partition, after.as_ref(), max))
+    }
+
+    async fn homes(&self, partition: Partition) -> Result<Vec<RunId>> {
+        self.shared.read(|tx, shape, _| moves::homes(tx, shape, partition))
+    }
+
+    async fn payload_fields(&self, partition: Partition, run: &RunId) -> Result<Vec<Field>> {
+        self.shared.read(|tx, shape, _| moves::payload_fields(tx, shape, partition, run))
+    }
+
+    async fn put_version(&self, stored: &StoredWorkflow) -> Result<()> {
+        self.shared.write(|tx, _, _| Ok((workflow::put_version(tx, stored)?, Effects::default())))
+    }
+
+    async fn begin_restore(&self, file: &FileId) -> Result<bool> {
+        self.shared.write(|tx, shape, _| {
+            Ok((moves::begin_restore(tx, &restoring(*shape), file)?, Effects::default()))
+        })
+    }
+
+    async fn end_restore(&self, file: &FileId, lease: LeaseTime) -> Result<()> {
+        self.shared.write(|tx, shape, now| {
+            moves::end_restore(tx, &restoring(*shape), file, lease, now)?;
+            Ok(((), Effects::default()))
+        })
+    }
+}
+
+fn restoring(shape: Shape) -> Shape {
+    let version = shape.layout.version | RESTORING;
+    Shape { layout: Layout { version, ..shape.layout }, ..shape }
 }

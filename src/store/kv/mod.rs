@@ -7,6 +7,7 @@
 //! tx.rs         writes in the making, seen by later reads of the same transaction
 //! keys.rs       the only place a key of this family is spelled
 //! derived.rs    what need not be on disk
+//! moves.rs      all of it in order, for backup and restore
 //! inspect.rs    a look at all of it, for tests and the simulation
 //! ```
 //!
@@ -23,6 +24,7 @@ mod derived;
 pub mod inspect;
 pub mod keys;
 pub mod memory;
+pub mod moves;
 pub mod queue;
 pub mod read;
 pub mod session;

@@ -57,18 +57,37 @@ pub(super) fn append(
     tx.put(keys::stream(partition, head.last), notes);
     head.entries += 1;
     if head.entries >= shape.stream_bound + STREAM_TRIM {
-        let prefix = keys::Key::of(Space::Stream, partition).bytes();
-        // Trimmed keys stand above the live ones' start, so that a log-structured map skips no tombstones.
-        let from = keys::stream(partition, head.trimmed).into_iter().chain([0]).collect::<Vec<_>>();
-        let to = keys::after_prefix(prefix);
-        for (key, _) in tx.scan(&from, &to, STREAM_TRIM as usize, Order::Ascending)? {
-            head.trimmed = keys::stream_position(&key).ok_or_else(|| damaged("an event entry"))?;
-            head.entries -= 1;
-            tx.remove(key);
-        }
+        let to = keys::after_prefix(keys::Key::of(Space::Stream, partition).bytes());
+        cut(tx, partition, &mut head, &to, STREAM_TRIM as usize)?;
     }
     head.write(tx, partition);
     Ok(())
+}
+
+/// Removes up to `max` of the oldest entries below `to`; how many.
+fn cut(tx: &mut Tx<'_>, partition: Partition, head: &mut Head, to: &[u8], max: usize) -> Result<u64> {
+    // Trimmed keys stand above the live ones' start, so that a log-structured map skips no tombstones.
+    let from = keys::stream(partition, head.trimmed).into_iter().chain([0]).collect::<Vec<_>>();
+    let oldest = tx.scan(&from, to, max, Order::Ascending)?;
+    let gone = oldest.len() as u64;
+    for (key, _) in oldest {
+        head.trimmed = keys::stream_position(&key).ok_or_else(|| damaged("an event entry"))?;
+        tx.remove(key);
+    }
+    head.entries = head.entries.saturating_sub(gone);
+    Ok(gone)
+}
+
+/// See [`crate::store::Store::trim_events`].
+pub fn trim(tx: &mut Tx<'_>, shape: &Shape, partition: Partition, through: StreamPosition) -> Result<u64> {
+    shape.holds(partition)?;
+    let mut head = Head::read(tx, partition)?;
+    let to = keys::stream(partition, through).into_iter().chain([0]).collect::<Vec<_>>();
+    let gone = cut(tx, partition, &mut head, &to, usize::MAX)?;
+    if gone > 0 {
+        head.write(tx, partition);
+    }
+    Ok(gone)
 }
 
 /// Up to `max` entries after each position, in order per partition.

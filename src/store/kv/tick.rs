@@ -15,7 +15,7 @@ use crate::store::{
 };
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Clock {
+pub(super) struct Clock {
     lease: i64,
     wall: i64,
     retained: i64,
@@ -38,6 +38,11 @@ impl Clock {
     fn write(self, tx: &mut Tx<'_>, partition: Partition) {
         let numbers = [self.lease, self.wall, self.retained, self.swept];
         tx.put(Self::key(partition), numbers.map(i64::to_be_bytes).concat());
+    }
+
+    /// Sets the clocks of a partition that nobody has worked on.
+    pub(super) fn begin(tx: &mut Tx<'_>, partition: Partition, lease: LeaseTime, now: Timestamp) {
+        Self { lease: lease.0, wall: now.0, retained: 0, swept: now.0 }.write(tx, partition);
     }
 
     fn lease_at(self, now: Timestamp) -> LeaseTime {

@@ -67,6 +67,16 @@ pub fn put(
     Ok((StoredWorkflow { name: name.clone(), version, document, created_at: now }, true))
 }
 
+/// See [`crate::store::Moves::put_version`].
+pub fn put_version(tx: &mut Tx<'_>, stored: &StoredWorkflow) -> Result<()> {
+    let StoredWorkflow { name, version, document, created_at } = stored;
+    tx.put(keys::document(name, *version), [&created_at.0.to_be_bytes()[..], document].concat());
+    if newest(tx, name)?.is_none_or(|stands| stands <= *version) {
+        tx.put(keys::workflow(name), [&version.to_be_bytes()[..], &created_at.0.to_be_bytes()].concat());
+    }
+    Ok(())
+}
+
 /// See [`crate::store::Store::workflows`]. Looks at all names: they are few beside runs, and small.
 pub fn list(
     tx: &Tx<'_>,

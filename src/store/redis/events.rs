@@ -3,6 +3,7 @@
 use super::keys::Keys;
 use super::link::Value;
 use super::reply;
+use super::scripts::{Call, Script};
 use super::servers::{At, Servers};
 use crate::model::ids::Partition;
 use crate::model::time::Span;
@@ -123,6 +124,21 @@ pub(super) async fn bounds(servers: &Servers, partition: Partition) -> Result<St
         }
     };
     Ok(StreamBounds { trimmed_through, last })
+}
+
+/// Trims up to and with an entry.
+pub(super) async fn trim(servers: &Servers, partition: Partition, through: StreamPosition) -> Result<u64> {
+    let next = match through.1.checked_add(1) {
+        Some(sequence) => StreamPosition(through.0, sequence),
+        None => StreamPosition(through.0.saturating_add(1), 0),
+    };
+    let keys = servers.keys();
+    let mut call = Call::new(Script::EventsTrim, 2);
+    call.arg(keys.events(partition)).arg(keys.trimmed(partition));
+    for StreamPosition(ms, sequence) in [through, next] {
+        call.arg(format!("{ms}-{sequence}"));
+    }
+    Ok(reply::number(&servers.call(At::Partition(partition), &call).await?, WHAT)?.max(0).unsigned_abs())
 }
 
 fn newest(keys: Keys, partition: Partition) -> Cmd {

@@ -36,6 +36,7 @@
 
 use crate::model::ids::{Nonce, Partition, RunId, WorkflowName};
 use crate::model::labels::QueueName;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
@@ -215,6 +216,93 @@ impl Keys {
     }
 }
 
+/// The other way round: the partition of each tag of the table.
+static PARTITIONS: LazyLock<BTreeMap<u16, u16>> = LazyLock::new(|| TABLE.iter().copied().zip(0..).collect());
+
+/// What every key begins with.
+pub(super) const ALL: &str = "db:*";
+
+/// What a key is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One of the few that are no partition's, and always are.
+    Store,
+    /// Documents of a workflow.
+    Documents(WorkflowName),
+    /// A record.
+    Record(Partition, RunId),
+    /// Payloads of a record.
+    Payloads(Partition, RunId),
+    /// Index, wake-ups or retention.
+    Runs(Partition),
+    /// A ready queue.
+    Ready(Partition, QueueName),
+    /// Queues that are not empty.
+    Types(Partition),
+    /// Claims by expiry.
+    Claimed(Partition),
+    /// Places of claims.
+    Places(Partition),
+    /// Sessions.
+    Sessions(Partition),
+    /// Leases of sessions.
+    Leases(Partition),
+    /// The window of a lane.
+    Lane(Partition),
+    /// One of those that a partition always has.
+    Partition(Partition),
+}
+
+impl Kind {
+    /// What a key is for; none if this layout has no such key.
+    pub(super) fn of(keys: Keys, key: &str) -> Option<Self> {
+        let rest = key.strip_prefix("db:")?;
+        if matches!(key, META | WORKFLOW_NAMES | WORKFLOW_NEWEST) {
+            return Some(Self::Store);
+        }
+        let (tag, rest) = rest.strip_prefix('{')?.split_once("}:")?;
+        if tag == "w" {
+            return WorkflowName::new(rest.strip_prefix("d:")?).ok().map(Self::Documents);
+        }
+        let number = tag.parse::<u16>().ok().filter(|n| n.to_string() == tag)?;
+        let partition = Partition(if keys.spread { *PARTITIONS.get(&number)? } else { number });
+        Some(match rest {
+            "index" | "wake" | "keep" => Self::Runs(partition),
+            "types" => Self::Types(partition),
+            "claimed" => Self::Claimed(partition),
+            "places" => Self::Places(partition),
+            "sessions" => Self::Sessions(partition),
+            "leases" => Self::Leases(partition),
+            "clock" | "events" | "trimmed" | "probe" => Self::Partition(partition),
+            _ => match rest.split_once(':')? {
+                ("r", run) => Self::Record(partition, RunId::new(run).ok()?),
+                ("p", run) => Self::Payloads(partition, RunId::new(run).ok()?),
+                ("q", queue) => Self::Ready(partition, queue.parse().ok()?),
+                ("l", _) => Self::Lane(partition),
+                _ => return None,
+            },
+        })
+    }
+
+    /// The partition it belongs to.
+    pub(super) fn partition(&self) -> Option<Partition> {
+        match self {
+            Self::Store | Self::Documents(_) => None,
+            Self::Record(p, _)
+            | Self::Payloads(p, _)
+            | Self::Ready(p, _)
+            | Self::Runs(p)
+            | Self::Types(p)
+            | Self::Claimed(p)
+            | Self::Places(p)
+            | Self::Sessions(p)
+            | Self::Leases(p)
+            | Self::Lane(p)
+            | Self::Partition(p) => Some(*p),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,5 +347,50 @@ mod tests {
         }
         let tags: std::collections::BTreeSet<_> = TABLE.iter().collect();
         assert_eq!(tags.len(), TAGS);
+    }
+
+    #[test]
+    fn every_key_is_told_for_what_it_is() {
+        for keys in [Keys::ALONE, Keys::CLUSTER] {
+            for p in [0, 3, 1_023].map(Partition) {
+                told(keys, p);
+            }
+        }
+        for unknown in ["db:{3}:s:old", "db:{3}", "db:x", "db:{w}:x", "db:{3}:r:-", "db:{03}:clock", "other"]
+        {
+            for keys in [Keys::ALONE, Keys::CLUSTER] {
+                assert_eq!(Kind::of(keys, unknown), None, "{unknown}");
+            }
+        }
+        let untabled = (0..u16::MAX).find(|n| !TABLE.contains(n)).unwrap();
+        assert_eq!(Kind::of(Keys::CLUSTER, &format!("db:{{{untabled}}}:clock")), None);
+    }
+
+    fn told(keys: Keys, p: Partition) {
+        let run = RunId::new("order-1").unwrap();
+        let queue: QueueName = "charge;gpu=true".parse().unwrap();
+        let name = WorkflowName::new("w").unwrap();
+        for (key, kind) in [
+            (keys.record(p, &run), Kind::Record(p, run.clone())),
+            (keys.payloads(p, &run), Kind::Payloads(p, run)),
+            (keys.index(p), Kind::Runs(p)),
+            (keys.wake(p), Kind::Runs(p)),
+            (keys.retention(p), Kind::Runs(p)),
+            (keys.ready(p, &queue), Kind::Ready(p, queue)),
+            (keys.types(p), Kind::Types(p)),
+            (keys.claimed(p), Kind::Claimed(p)),
+            (keys.places(p), Kind::Places(p)),
+            (keys.clock(p), Kind::Partition(p)),
+            (keys.sessions(p), Kind::Sessions(p)),
+            (keys.leases(p), Kind::Leases(p)),
+            (keys.lane(p, Nonce([1; 16])), Kind::Lane(p)),
+            (keys.events(p), Kind::Partition(p)),
+            (keys.trimmed(p), Kind::Partition(p)),
+            (keys.probe(p), Kind::Partition(p)),
+            (documents(&name), Kind::Documents(name)),
+            (META.into(), Kind::Store),
+        ] {
+            assert_eq!(Kind::of(keys, &key), Some(kind), "{key}");
+        }
     }
 }

@@ -5,8 +5,11 @@
 //! link/       connections, deadlines       reply.rs    replies and errors
 //! servers.rs  whom a call goes to          cluster/    slots, nodes, waiting for events
 //! open.rs     checks, layout               batch.rs    commit: encoding and reply
-//! events.rs   streams                      ceiling.rs  how fast the commit script is alone
-//! examine.rs  looking without changing     strain.rs   … and the link
+//! queues.rs   ready queues                 ticks.rs    clocks, what is due
+//! sessions.rs workers' sessions            lists.rs    runs by time, workflows
+//! events.rs   streams                      moves.rs    backup and restore
+//! examine.rs  looking without changing     orphans.rs  what nobody owns
+//! ceiling.rs  how fast the commit script   strain.rs   … and the link is alone
 //! ```
 //!
 //! Invariants
@@ -14,7 +17,8 @@
 //! - Times and scores are whole numbers within ±(2^53 − 1); scripts print them with `%.0f`.
 //! - A verb is sent once. Only a script Redis has forgotten is sent again, since it did not run.
 //!
-//! To add a verb: a script with its header, a line in `scripts.rs`, a method here, a contract test on every store.
+//! To add a verb: a script with its header, a line in `scripts.rs`, a method here or in the file of its
+//! subject, a contract test on every store.
 
 mod batch;
 mod ceiling;
@@ -23,23 +27,27 @@ mod events;
 mod examine;
 mod keys;
 mod link;
+mod lists;
+mod moves;
 mod open;
+mod orphans;
+mod queues;
 mod readings;
 mod reply;
 mod scripts;
 mod servers;
+mod sessions;
 mod strain;
+mod ticks;
 
-use crate::model::commit::QueueEntry;
-use crate::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, WorkflowName};
+use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::labels::QueueName;
 use crate::model::payload::Field;
-use crate::model::time::{LeaseTime, Span, Timestamp};
+use crate::model::time::{Span, Timestamp};
 use crate::store::{
-    Batch, Committed, DUE_AGAIN, Hint, LEASE_STEP, Layout, ListedWorkflow, PARTITIONS, QueueHead,
-    RECLAIM_MAX, RETENTION_EVERY, Reading, Result, SESSION_KEPT, STREAM_BOUND, SWEEP_EVERY, SessionRecord,
-    Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken, Ticked, Verdict,
-    check_batch, order_value, session_partition,
+    Batch, Committed, Hint, Layout, ListedWorkflow, PARTITIONS, Purpose, Reading, Result, STREAM_BOUND,
+    SessionRecord, Store, StoreError, StoredWorkflow, StreamBounds, StreamEntry, StreamPosition, Taken,
+    Ticked, Verdict, check_batch,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -50,7 +58,7 @@ use futures::future::{join_all, try_join_all};
 use keys::Keys;
 pub use link::{Access, Durability, Limits, LinkReport, Persistence, Policy};
 use link::{Place, Value};
-use scripts::{Call, Script};
+pub use orphans::Orphan;
 use servers::{At, Servers};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,14 +66,6 @@ use std::time::Duration;
 pub use strain::Strained;
 use tokio::sync::broadcast;
 
-/// The most queues one tick of a partition tells of.
-const HEADS_MAX: u32 = 1_000;
-/// Partitions ticked by one call: together they stay far below the 50 ms that a script may take.
-const TICKED_AT_ONCE: usize = 16;
-/// Sessions renewed by one call.
-const RENEW_MAX: usize = 1_000;
-/// Sessions swept by one call.
-const SWEEP_MAX: u32 = 1_000;
 /// The partition that keeps the windows of lanes: there is one group, and this is its first.
 const HOME: Partition = Partition(0);
 
@@ -87,6 +87,8 @@ pub struct Options {
     pub partitions: Option<u16>,
     /// Entries each partition's event stream keeps, about.
     pub stream_bound: u64,
+    /// What for.
+    pub purpose: Purpose,
     /// Passwords and certificates, as far as they do not stand in the address.
     pub access: Access,
     /// How many commands may wait, and what becomes of them while there is no connection.
@@ -103,6 +105,7 @@ impl Default for Options {
         Self {
             partitions: None,
             stream_bound: STREAM_BOUND,
+            purpose: Purpose::default(),
             access: Access::default(),
             limits: link.limits,
             wait: link.wait,
@@ -134,7 +137,7 @@ impl RedisStore {
     /// a layout this version does not know; with durability `replicated` also if it has no replica. No error holds the
     /// address.
     pub async fn open(url: &str, options: Options) -> Result<Arc<Self>> {
-        let Options { partitions, stream_bound, access, limits, wait, durability } = options;
+        let Options { partitions, stream_bound, purpose, access, limits, wait, durability } = options;
         let dialer = link::Dialer::new(url, access)?;
         let hints = broadcast::channel(1_024).0;
         let options = link::Options { limits, wait, durability };
@@ -142,13 +145,18 @@ impl RedisStore {
             Place::Cluster(seeds) => {
                 let mut found = cluster::find(dialer, durability, &seeds).await?;
                 let usual = (found.primaries() as u16).saturating_mul(cluster::PARTITIONS_PER_PRIMARY);
-                let layout = open::layout(found.home()?, partitions, usual).await?;
+                let clock = Keys::CLUSTER.clock(HOME);
+                let ticked = open::exists(found.home_of(&clock)?, &clock).await?;
+                let wanted = open::Wanted { partitions, usual, purpose, ticked };
+                let layout = open::layout(found.home_of(keys::META)?, wanted).await?;
                 let cluster = Cluster::new(found, seeds, options, layout, hints.clone());
                 (Servers::Cluster(cluster), layout)
             }
             Place::Node(_) | Place::Sentinels { .. } => {
                 let mut prepared = open::prepared(&dialer, durability, false).await?;
-                let layout = open::layout(&mut prepared.talk, partitions, PARTITIONS).await?;
+                let ticked = open::exists(&mut prepared.talk, &Keys::ALONE.clock(HOME)).await?;
+                let wanted = open::Wanted { partitions, usual: PARTITIONS, purpose, ticked };
+                let layout = open::layout(&mut prepared.talk, wanted).await?;
                 (Servers::One(link::Link::new(dialer, options, prepared, layout, hints.clone())), layout)
             }
         };
@@ -161,6 +169,19 @@ impl RedisStore {
             stream_bound,
             hints,
         }))
+    }
+
+    /// The layout version of the store at `url`, whatever it is; none if there is no store. Nothing is changed.
+    ///
+    /// # Errors
+    /// If it cannot be reached, or what stands there is no number.
+    pub async fn layout_of(url: &str, access: Access) -> Result<Option<u32>> {
+        let dialer = link::Dialer::new(url, access)?;
+        let mut talk = match dialer.place() {
+            Place::Cluster(seeds) => cluster::connect(&dialer, seeds, keys::META).await?,
+            Place::Node(_) | Place::Sentinels { .. } => dialer.connect().await?,
+        };
+        open::version(&mut talk).await
     }
 
     /// How the link to Redis is doing; on a cluster, all of them together.
@@ -206,222 +227,6 @@ impl RedisStore {
             sent: false,
         })
     }
-
-    /// One call for some partitions.
-    async fn tick_some(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>> {
-        const WHAT: &str = "a tick";
-        let mut call = Call::sized(Script::Tick, 8 * partitions.len(), 10 * partitions.len() + 10, 1_024);
-        for p in partitions {
-            call.arg(self.keys.clock(*p))
-                .arg(self.keys.wake(*p))
-                .arg(self.keys.retention(*p))
-                .arg(self.keys.claimed(*p));
-            call.arg(self.keys.places(*p))
-                .arg(self.keys.types(*p))
-                .arg(self.keys.leases(*p))
-                .arg(self.keys.sessions(*p));
-        }
-        call.arg(max).arg(LEASE_STEP.0).arg(DUE_AGAIN.0).arg(RECLAIM_MAX).arg(HEADS_MAX);
-        call.arg(RETENTION_EVERY.0).arg(SWEEP_EVERY.0).arg(SESSION_KEPT.0).arg(SWEEP_MAX).arg(&self.channel);
-        for p in partitions {
-            call.arg(p.0).arg(self.keys.ready_prefix(*p));
-        }
-        let at = At::Partition(partitions.first().copied().unwrap_or(HOME));
-        let mut items = reply::array(self.servers.call(at, &call).await?, WHAT)?.into_iter();
-        let now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
-        let now = Timestamp(reply::number(&now, WHAT)?);
-        let ticked: Vec<_> = partitions
-            .iter()
-            .zip(items)
-            .map(|(p, item)| read_ticked(*p, now, item))
-            .collect::<Result<_>>()?;
-        if ticked.len() == partitions.len() { Ok(ticked) } else { Err(reply::unexpected(WHAT)) }
-    }
-
-    /// One call for up to [`RENEW_MAX`] sessions.
-    async fn renew_some(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
-        const WHAT: &str = "sessions renewed";
-        let by_partition = self.by_partition(sessions.iter().map(|(id, _)| id));
-        let mut renewed = vec![false; sessions.len()];
-        if by_partition.is_empty() {
-            return Ok(renewed);
-        }
-        let mut call = Call::sized(
-            Script::SessionRenew,
-            2 * by_partition.len(),
-            sessions.len() + 64,
-            48 * sessions.len(),
-        );
-        for partition in by_partition.keys() {
-            call.arg(self.keys.clock(*partition)).arg(self.keys.leases(*partition));
-        }
-        call.arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
-        for places in by_partition.values() {
-            call.arg(places.len());
-            for (id, epoch) in places.iter().filter_map(|at| sessions.get(*at)) {
-                call.arg(format!("{id} {epoch}"));
-            }
-        }
-        let at = At::Partition(by_partition.keys().next().copied().unwrap_or(HOME));
-        let marks = reply::bytes(self.servers.call(at, &call).await?, WHAT)?.unwrap_or_default();
-        let places = by_partition.into_values().flatten();
-        for (at, mark) in places.zip(marks) {
-            if let Some(renewed) = renewed.get_mut(at) {
-                *renewed = mark == b'1';
-            }
-        }
-        Ok(renewed)
-    }
-
-    /// One call.
-    async fn discard_some(&self, at: At, stale: &[(usize, &(Taken, Option<Prefix>))]) -> Result<()> {
-        let mut call = Call::new(Script::Discard, 5 * stale.len());
-        for (_, (taken, _)) in stale {
-            let partition = taken.partition;
-            call.arg(self.keys.record(partition, &taken.entry.run))
-                .arg(self.keys.ready(partition, &taken.queue));
-            call.arg(self.keys.types(partition)).arg(self.keys.claimed(partition));
-            call.arg(self.keys.places(partition));
-        }
-        call.arg(&self.channel);
-        for (_, (taken, judged_by)) in stale {
-            call.arg(taken.partition.0).arg(&*taken.queue.to_text()).arg(taken.entry.encode());
-            match judged_by {
-                Some(prefix) => call.arg(&prefix.0[..]),
-                None => call.arg(""),
-            };
-        }
-        self.servers.call(at, &call).await?;
-        Ok(())
-    }
-
-    /// One call; returns what each place gave.
-    async fn take_some(
-        &self,
-        at: At,
-        wanted: &[(usize, &(Partition, QueueName, u32))],
-        claim: Span,
-    ) -> Result<Vec<Vec<Taken>>> {
-        const WHAT: &str = "entries taken";
-        let mut call = Call::new(Script::Take, 4 * wanted.len());
-        for (_, (partition, queue, _)) in wanted {
-            call.arg(self.keys.ready(*partition, queue)).arg(self.keys.types(*partition));
-            call.arg(self.keys.claimed(*partition)).arg(self.keys.places(*partition));
-        }
-        call.arg(order_value(claim.0));
-        for (_, (_, queue, max)) in wanted {
-            call.arg(&*queue.to_text()).arg(*max);
-        }
-        let queues = reply::array(self.servers.call(at, &call).await?, WHAT)?;
-        let mut taken = vec![Vec::new(); wanted.len()];
-        for (((_, (partition, queue, _)), entries), taken) in wanted.iter().zip(queues).zip(&mut taken) {
-            let mut entries = reply::array(entries, WHAT)?.into_iter();
-            while let (Some(entry), Some(score)) = (entries.next(), entries.next()) {
-                let entry = reply::bytes(entry, WHAT)?.unwrap_or_default();
-                taken.push(Taken {
-                    partition: *partition,
-                    queue: queue.clone(),
-                    entry: QueueEntry::decode(&entry).ok_or_else(|| reply::unexpected(WHAT))?,
-                    score: reply::number(&score, WHAT)?,
-                });
-            }
-        }
-        Ok(taken)
-    }
-
-    /// Where the sessions of each partition stand in a list; those of none are left out.
-    fn by_partition<'s>(&self, ids: impl Iterator<Item = &'s SessionId>) -> BTreeMap<Partition, Vec<usize>> {
-        let mut by_partition = BTreeMap::<Partition, Vec<usize>>::new();
-        for (at, id) in ids.enumerate() {
-            if let Some(partition) = session_partition(id, self.layout) {
-                by_partition.entry(partition).or_default().push(at);
-            }
-        }
-        by_partition
-    }
-
-    async fn sessions_of(
-        &self,
-        partition: Partition,
-        ids: &[&SessionId],
-    ) -> Result<Vec<Option<SessionRecord>>> {
-        const WHAT: &str = "sessions";
-        let mut call = Call::new(Script::SessionRead, 3);
-        call.arg(self.keys.clock(partition))
-            .arg(self.keys.sessions(partition))
-            .arg(self.keys.leases(partition));
-        call.arg(LEASE_STEP.0).arg(SESSION_KEPT.0);
-        for id in ids {
-            call.arg(id.as_str());
-        }
-        let at = At::Partition(partition);
-        let mut items = reply::array(self.servers.call(at, &call).await?, WHAT)?.into_iter();
-        let lease_now = items.next().ok_or_else(|| reply::unexpected(WHAT))?;
-        let lease_now = LeaseTime(reply::number(&lease_now, WHAT)?);
-        items.map(|fields| read_session(fields, lease_now)).collect()
-    }
-}
-
-/// `{ type, score, depth, … }`
-fn read_heads(partition: Partition, items: Vec<Value>) -> Result<Vec<QueueHead>> {
-    const WHAT: &str = "queue heads";
-    let mut heads = Vec::with_capacity(items.len() / 3);
-    let mut items = items.into_iter();
-    while let Some(queue) = items.next() {
-        let (Some(score), Some(depth)) = (items.next(), items.next()) else {
-            return Err(reply::unexpected(WHAT));
-        };
-        heads.push(QueueHead {
-            partition,
-            queue: reply::parsed(queue, WHAT)?,
-            score: Some(reply::number(&score, WHAT)?),
-            depth: reply::number(&depth, WHAT)?.max(0).unsigned_abs(),
-        });
-    }
-    Ok(heads)
-}
-
-/// `{ lease clock, claims returned, next wake-up, { due run, … }, { expired run, … }, heads }`
-fn read_ticked(partition: Partition, now: Timestamp, item: Value) -> Result<Ticked> {
-    const WHAT: &str = "a tick";
-    let [lease_now, reclaimed, next, due, expired, heads] =
-        <[Value; 6]>::try_from(reply::array(item, WHAT)?).map_err(|_| reply::unexpected(WHAT))?;
-    let runs = |value| -> Result<Vec<RunId>> {
-        reply::array(value, WHAT)?.into_iter().map(|run| reply::parsed(run, WHAT)).collect()
-    };
-    let none = matches!(&next, Value::BulkString(text) if text.is_empty());
-    let mut heads = read_heads(partition, reply::array(heads, WHAT)?)?;
-    heads.sort_by(|a, b| a.queue.cmp(&b.queue));
-    Ok(Ticked {
-        now,
-        lease_now: LeaseTime(reply::number(&lease_now, WHAT)?),
-        due: runs(due)?,
-        expired: runs(expired)?,
-        next: if none { None } else { Some(Timestamp(reply::number(&next, WHAT)?)) },
-        heads,
-        reclaimed: reply::number(&reclaimed, WHAT)? as u32,
-    })
-}
-
-/// `{ value, deadline }`, empty if there is no session; the value is `"EPOCH " ‖ owner 16 B ‖ label`.
-fn read_session(fields: Value, lease_now: LeaseTime) -> Result<Option<SessionRecord>> {
-    const WHAT: &str = "a session";
-    let fields = reply::array(fields, WHAT)?;
-    if fields.is_empty() {
-        return Ok(None);
-    }
-    let [value, deadline] = <[Value; 2]>::try_from(fields).map_err(|_| reply::unexpected(WHAT))?;
-    let value = reply::bytes(value, WHAT)?.unwrap_or_default();
-    let read = || {
-        let cut = value.iter().position(|b| *b == b' ')?;
-        let (epoch, rest) = (value.get(..cut)?, value.get(cut + 1..)?);
-        let (owner, label) = rest.split_first_chunk::<16>()?;
-        let epoch = std::str::from_utf8(epoch).ok()?.parse().ok()?;
-        Some((epoch, Nonce(*owner), String::from_utf8(label.to_vec()).ok()?))
-    };
-    let (epoch, owner, label) = read().ok_or_else(|| reply::unexpected(WHAT))?;
-    let deadline = LeaseTime(reply::number(&deadline, WHAT)?);
-    Ok(Some(SessionRecord { epoch, label, owner, deadline, lease_now }))
 }
 
 fn read_texts(value: Value, what: &str) -> Result<Vec<Option<Bytes>>> {
@@ -534,36 +339,15 @@ impl Store for RedisStore {
     }
 
     async fn take(&self, wanted: &[(Partition, QueueName, u32)], claim: Span) -> Result<Vec<Taken>> {
-        if wanted.is_empty() {
-            return Ok(Vec::new());
-        }
-        let calls = self.split(wanted, |(partition, _, _)| *partition)?;
-        let taken = try_join_all(calls.iter().map(|(at, some)| self.take_some(*at, some, claim))).await?;
-        let mut by_place = vec![Vec::new(); wanted.len()];
-        for ((_, some), entries) in calls.iter().zip(taken) {
-            for ((place, _), entries) in some.iter().zip(entries) {
-                by_place[*place] = entries;
-            }
-        }
-        Ok(by_place.concat())
+        self.take_entries(wanted, claim).await
     }
 
     async fn discard(&self, stale: &[(Taken, Option<Prefix>)]) -> Result<()> {
-        if stale.is_empty() {
-            return Ok(());
-        }
-        let calls = self.split(stale, |(taken, _)| taken.partition)?;
-        try_join_all(calls.iter().map(|(at, some)| self.discard_some(*at, some))).await?;
-        Ok(())
+        self.discard_entries(stale).await
     }
 
     async fn tick(&self, partitions: &[Partition], max: u32) -> Result<Vec<Ticked>> {
-        for partition in partitions {
-            self.holds(*partition)?;
-        }
-        let at_once = if self.servers.spans() { TICKED_AT_ONCE } else { 1 };
-        let calls = partitions.chunks(at_once).map(|some| self.tick_some(some, max));
-        Ok(try_join_all(calls).await?.concat())
+        self.tick_all(partitions, max).await
     }
 
     async fn put_session(
@@ -573,62 +357,19 @@ impl Store for RedisStore {
         expect: Option<u32>,
         lease: Span,
     ) -> Result<bool> {
-        let Some(partition) = session_partition(id, self.layout) else { return Ok(false) };
-        let mut call = Call::new(Script::SessionPut, 3);
-        call.arg(self.keys.clock(partition))
-            .arg(self.keys.sessions(partition))
-            .arg(self.keys.leases(partition));
-        call.arg(id.as_str());
-        match expect {
-            Some(epoch) => call.arg(epoch),
-            None => call.arg(""),
-        };
-        let details = [&record.owner.0[..], record.label.as_bytes()].concat();
-        call.arg(record.epoch).arg(details).arg(lease.0).arg(SESSION_KEPT.0).arg(LEASE_STEP.0);
-        Ok(reply::number(&self.servers.call(At::Partition(partition), &call).await?, "a session")? == 1)
+        self.session_put(id, record, expect, lease).await
     }
 
     async fn renew_sessions(&self, sessions: &[(SessionId, u32)], lease: Span) -> Result<Vec<bool>> {
-        let places: Vec<Vec<usize>> = if self.servers.spans() {
-            vec![(0..sessions.len()).collect()]
-        } else {
-            self.by_partition(sessions.iter().map(|(id, _)| id)).into_values().collect()
-        };
-        let renewed = places.iter().flat_map(|places| places.chunks(RENEW_MAX)).map(|places| async move {
-            let some: Vec<_> = places.iter().map(|place| sessions[*place].clone()).collect();
-            Ok::<_, StoreError>((places, self.renew_some(&some, lease).await?))
-        });
-        let mut marks = vec![false; sessions.len()];
-        for (places, some) in try_join_all(renewed).await? {
-            for (place, mark) in places.iter().zip(some) {
-                marks[*place] = mark;
-            }
-        }
-        Ok(marks)
+        self.session_renew(sessions, lease).await
     }
 
     async fn sessions(&self, ids: &[SessionId]) -> Result<Vec<Option<SessionRecord>>> {
-        let by_partition = self.by_partition(ids.iter());
-        let read = by_partition.iter().map(|(partition, places)| async move {
-            let wanted: Vec<_> = places.iter().map(|at| &ids[*at]).collect();
-            self.sessions_of(*partition, &wanted).await
-        });
-        let read = try_join_all(read).await?;
-        let mut found = vec![None; ids.len()];
-        for (places, sessions) in by_partition.values().zip(read) {
-            for (at, session) in places.iter().zip(sessions) {
-                found[*at] = session;
-            }
-        }
-        Ok(found)
+        self.session_read(ids).await
     }
 
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()> {
-        let Some(partition) = session_partition(id, self.layout) else { return Ok(()) };
-        let mut call = Call::new(Script::SessionRemove, 2);
-        call.arg(self.keys.sessions(partition)).arg(self.keys.leases(partition)).arg(id.as_str()).arg(epoch);
-        self.servers.call(At::Partition(partition), &call).await?;
-        Ok(())
+        self.session_remove(id, epoch).await
     }
 
     async fn read_events(
@@ -650,66 +391,26 @@ impl Store for RedisStore {
         try_join_all(partitions.iter().map(|p| events::bounds(&self.servers, *p))).await
     }
 
+    async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {
+        self.holds(partition)?;
+        events::trim(&self.servers, partition, through).await
+    }
+
     async fn list(
         &self,
         partition: Partition,
         before: Option<(Timestamp, RunId)>,
         max: u32,
     ) -> Result<Vec<(Timestamp, RunId)>> {
-        const WHAT: &str = "a list of runs";
-        self.holds(partition)?;
-        let mut call = Call::new(Script::List, 1);
-        call.arg(self.keys.index(partition));
-        match &before {
-            Some((created, run)) => call.arg(order_value(created.0)).arg(run.as_str()),
-            None => call.arg("").arg(""),
-        };
-        call.arg(max);
-        let mut items =
-            reply::array(self.servers.call(At::Partition(partition), &call).await?, WHAT)?.into_iter();
-        let mut runs = Vec::with_capacity(items.len() / 2);
-        while let (Some(run), Some(created)) = (items.next(), items.next()) {
-            runs.push((Timestamp(reply::number(&created, WHAT)?), reply::parsed(run, WHAT)?));
-        }
-        Ok(runs)
+        self.list_runs(partition, before, max).await
     }
 
     async fn put_workflow(&self, name: &WorkflowName, document: &Bytes) -> Result<(StoredWorkflow, bool)> {
-        const WHAT: &str = "a workflow";
-        let mut call = Call::sized(Script::WorkflowPut, 3, 5, document.len() + 512);
-        call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST).arg(keys::documents(name));
-        call.arg(name.as_str()).arg(&document[..]);
-        let items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?;
-        let [version, created, made] = <[Value; 3]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
-        let stored = StoredWorkflow {
-            name: name.clone(),
-            version: reply::parsed(version, WHAT)?,
-            document: document.clone(),
-            created_at: Timestamp(reply::number(&created, WHAT)?),
-        };
-        Ok((stored, reply::number(&made, WHAT)? == 1))
+        self.workflow_put(name, document).await
     }
 
     async fn workflow(&self, name: &WorkflowName, version: Option<u32>) -> Result<Option<StoredWorkflow>> {
-        const WHAT: &str = "a workflow";
-        let mut call = Call::new(Script::WorkflowRead, 2);
-        call.arg(keys::WORKFLOW_NEWEST).arg(keys::documents(name)).arg(name.as_str());
-        match version {
-            Some(version) => call.arg(version),
-            None => call.arg(""),
-        };
-        let items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?;
-        if items.is_empty() {
-            return Ok(None);
-        }
-        let [version, created, document] =
-            <[Value; 3]>::try_from(items).map_err(|_| reply::unexpected(WHAT))?;
-        Ok(Some(StoredWorkflow {
-            name: name.clone(),
-            version: reply::parsed(version, WHAT)?,
-            document: reply::bytes(document, WHAT)?.ok_or_else(|| reply::unexpected(WHAT))?,
-            created_at: Timestamp(reply::number(&created, WHAT)?),
-        }))
+        self.workflow_read(name, version).await
     }
 
     async fn workflows(
@@ -717,32 +418,10 @@ impl Store for RedisStore {
         before: Option<(Timestamp, WorkflowName)>,
         max: u32,
     ) -> Result<Vec<ListedWorkflow>> {
-        const WHAT: &str = "a list of workflows";
-        let mut call = Call::new(Script::List, 2);
-        call.arg(keys::WORKFLOW_NAMES).arg(keys::WORKFLOW_NEWEST);
-        match &before {
-            Some((created, name)) => call.arg(order_value(created.0)).arg(name.as_str()),
-            None => call.arg("").arg(""),
-        };
-        call.arg(max);
-        let mut items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?.into_iter();
-        let mut found = Vec::with_capacity(items.len() / 3);
-        while let (Some(name), Some(created), Some(version)) = (items.next(), items.next(), items.next()) {
-            found.push(ListedWorkflow {
-                name: reply::parsed(name, WHAT)?,
-                version: reply::parsed(version, WHAT)?,
-                created_at: Timestamp(reply::number(&created, WHAT)?),
-            });
-        }
-        Ok(found)
+        self.workflow_list(before, max).await
     }
 
     async fn remove_workflow(&self, name: &WorkflowName) -> Result<bool> {
-        let mut call = Call::new(Script::WorkflowRemove, 3);
-        call.arg(keys::WORKFLOW_NAMES)
-            .arg(keys::WORKFLOW_NEWEST)
-            .arg(keys::documents(name))
-            .arg(name.as_str());
-        Ok(reply::number(&self.servers.call(At::Workflows, &call).await?, "a workflow")? == 1)
+        self.workflow_remove(name).await
     }
 }

@@ -4,7 +4,7 @@ use super::keys;
 use super::link::{self, Dialer, Durability, Prepared, Talk, Value, field};
 use super::reply;
 use super::scripts::{Call, Script};
-use crate::store::{LAYOUT, Layout, Result, StoreError, unknown_layout};
+use crate::store::{Layout, Purpose, Result, StoreError, unknown_layout};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -42,19 +42,37 @@ pub(super) async fn prepared(dialer: &Dialer, durability: Durability, clustered:
     }
 }
 
+/// The store that is wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    /// How many partitions, if that was asked for.
+    pub(super) partitions: Option<u16>,
+    /// How many an empty one is given else.
+    pub(super) usual: u16,
+    /// What for.
+    pub(super) purpose: Purpose,
+    /// Whether the first partition has a clock, as it has where servers work.
+    pub(super) ticked: bool,
+}
+
 /// Initialises an empty store with the partitions that were asked for, or the usual number; or reads what it was
 /// initialised with.
 ///
 /// # Errors
-/// Another number of partitions was asked for than it has, or its layout is not known.
-pub(super) async fn layout(talk: &mut Talk, asked: Option<u16>, usual: u16) -> Result<Layout> {
+/// Another number of partitions was asked for than it has, its layout is not the one for the purpose, or what is there
+/// does not fit the purpose.
+pub(super) async fn layout(talk: &mut Talk, wanted: Wanted) -> Result<Layout> {
+    let Wanted { partitions: asked, usual, purpose, ticked } = wanted;
     if asked.is_some_and(|p| p == 0 || p > MAX_PARTITIONS) {
         return Err(refuse(format!("the number of partitions must be 1 to {MAX_PARTITIONS}")));
+    }
+    if purpose != Purpose::Serve {
+        check_contents(exists(talk, keys::META).await?, ticked, purpose)?;
     }
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|e| refuse(format!("no randomness from the system: {e}")))?;
     let candidate = Layout {
-        version: LAYOUT,
+        version: purpose.version(),
         partitions: asked.unwrap_or(usual).clamp(1, MAX_PARTITIONS),
         // Positive as a signed number, so that every language reads it.
         epoch: u64::from_be_bytes(random) >> 1,
@@ -80,8 +98,8 @@ pub(super) async fn initialise(talk: &mut Talk, candidate: Layout) -> Result<(La
     let [version, partitions, epoch, made] =
         <[Value; 4]>::try_from(meta).map_err(|_| reply::unexpected("its meta record"))?;
     let version = reply::parsed(version, "its layout version")?;
-    if version != LAYOUT {
-        return Err(unknown_layout(version));
+    if version != candidate.version {
+        return Err(unknown_layout(version, candidate.version));
     }
     let layout = Layout {
         version,
@@ -89,6 +107,29 @@ pub(super) async fn initialise(talk: &mut Talk, candidate: Layout) -> Result<(La
         epoch: reply::parsed(epoch, "its epoch")?,
     };
     Ok((layout, reply::number(&made, "its meta record")? == 1))
+}
+
+/// Refuses an empty Redis where a store is to be read, and keys without a store where one is to be restored. So nothing
+/// is initialised that should not be.
+fn check_contents(store: bool, ticked: bool, purpose: Purpose) -> Result<()> {
+    match purpose {
+        Purpose::Read if !store => Err(refuse("there is no store in this Redis")),
+        Purpose::Restore if !store && ticked => Err(refuse(
+            "this Redis holds keys of a store without its meta record: stop all servers that use it, and empty it",
+        )),
+        Purpose::Serve | Purpose::Read | Purpose::Restore => Ok(()),
+    }
+}
+
+/// Whether there is a key.
+pub(super) async fn exists(talk: &mut Talk, key: &str) -> Result<bool> {
+    Ok(reply::number(&talk.ask(redis::cmd("EXISTS").arg(key)).await?, "EXISTS")? > 0)
+}
+
+/// The layout version of the store, whatever it is; none if there is no store. Nothing is changed.
+pub(super) async fn version(talk: &mut Talk) -> Result<Option<u32>> {
+    let found = talk.ask(redis::cmd("HGET").arg(keys::META).arg("layout")).await?;
+    if found == Value::Nil { Ok(None) } else { reply::parsed(found, "its layout version").map(Some) }
 }
 
 /// Refuses a Redis that we cannot work on, by what it says of itself.

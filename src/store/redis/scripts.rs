@@ -19,10 +19,15 @@ pub(super) enum Script {
     WorkflowPut,
     WorkflowRead,
     WorkflowRemove,
+    Oldest,
+    VersionPut,
+    RestoreClock,
+    RestoreEnd,
+    EventsTrim,
 }
 
 impl Script {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::Open,
         Self::Commit,
         Self::Take,
@@ -36,6 +41,11 @@ impl Script {
         Self::WorkflowPut,
         Self::WorkflowRead,
         Self::WorkflowRemove,
+        Self::Oldest,
+        Self::VersionPut,
+        Self::RestoreClock,
+        Self::RestoreEnd,
+        Self::EventsTrim,
     ];
 
     pub(super) fn source(self) -> &'static str {
@@ -53,6 +63,11 @@ impl Script {
             Self::WorkflowPut => include_str!("lua/workflow_put.lua"),
             Self::WorkflowRead => include_str!("lua/workflow_read.lua"),
             Self::WorkflowRemove => include_str!("lua/workflow_remove.lua"),
+            Self::Oldest => include_str!("lua/oldest.lua"),
+            Self::VersionPut => include_str!("lua/version_put.lua"),
+            Self::RestoreClock => include_str!("lua/restore_clock.lua"),
+            Self::RestoreEnd => include_str!("lua/restore_end.lua"),
+            Self::EventsTrim => include_str!("lua/events_trim.lua"),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::cluster::Cluster;
 use super::keys::{self, Keys};
-use super::link::{Durability, Link, LinkReport, Value};
+use super::link::{Durability, Endpoint, Link, LinkReport, Value};
 use super::reply;
 use super::scripts::{Call, Script};
 use crate::model::ids::Partition;
@@ -32,14 +32,20 @@ pub(super) enum At {
     Partition(Partition),
     /// What belongs to no partition: workflows.
     Workflows,
+    /// The record of the store itself.
+    Meta,
 }
+
+/// One Redis of all that hold parts of the store.
+#[derive(Debug, Clone)]
+pub(super) struct Node(Option<Endpoint>);
 
 impl At {
     /// The partition, or the first of the store.
     pub(super) fn partition(self) -> Partition {
         match self {
             Self::Partition(partition) => partition,
-            Self::Workflows => Partition(0),
+            Self::Workflows | Self::Meta => Partition(0),
         }
     }
 }
@@ -122,10 +128,31 @@ impl Servers {
                 let slot = match at {
                     At::Partition(partition) => Keys::CLUSTER.slot(partition),
                     At::Workflows => keys::slot(keys::WORKFLOW_NAMES.as_bytes()),
+                    At::Meta => keys::slot(keys::META.as_bytes()),
                 };
                 cluster.together(slot, commands).await
             }
         }
+    }
+
+    /// Every Redis that holds a part of the store, and a number that changes when parts move.
+    pub(super) fn nodes(&self) -> (Vec<Node>, u64) {
+        match self {
+            Self::One(_) => (vec![Node(None)], 0),
+            Self::Cluster(cluster) => {
+                let (nodes, turn) = cluster.nodes();
+                (nodes.into_iter().map(|node| Node(Some(node))).collect(), turn)
+            }
+        }
+    }
+
+    /// Sends a command to one of [`Self::nodes`], whatever keys it holds.
+    pub(super) async fn command_on(&self, node: &Node, cmd: &Cmd) -> Result<Value> {
+        let values = match (self, &node.0) {
+            (Self::Cluster(cluster), Some(node)) => cluster.together_on(node, &[cmd]).await?,
+            (Self::Cluster(_), None) | (Self::One(_), _) => self.together(At::Meta, &[cmd]).await?,
+        };
+        reply::checked(values.into_iter().next().unwrap_or(Value::Nil), true)
     }
 
     /// How the links are doing, each with the name of its Redis if there are several.

@@ -79,19 +79,30 @@ pub(super) struct Found {
 /// # Errors
 /// No node answers, the cluster is not whole, or one of its primaries is not to be worked on.
 pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoint]) -> Result<Found> {
+    let map = map_of(&dialer, seeds).await?;
+    let mut links = BTreeMap::new();
+    for node in map.primaries() {
+        links.insert(node.clone(), open::prepared(&dialer.at(node.clone()), durability, true).await?);
+    }
+    Ok(Found { dialer, map, links })
+}
+
+/// A connection to the primary that has a key; nothing else is looked at.
+///
+/// # Errors
+/// No node answers, or the cluster is not whole.
+pub(super) async fn connect(dialer: &Dialer, seeds: &[Endpoint], key: &str) -> Result<Talk> {
+    let map = map_of(dialer, seeds).await?;
+    let node = map.primary_of(keys::slot(key.as_bytes())).cloned();
+    dialer.at(node.ok_or_else(|| reply::unexpected("the slots of the cluster"))?).connect().await
+}
+
+/// The map, from the first that tells it.
+async fn map_of(dialer: &Dialer, seeds: &[Endpoint]) -> Result<Map> {
     let mut why = None;
     for (n, seed) in seeds.iter().enumerate() {
-        match ask_for_map(&dialer, seed).await {
-            Ok(map) => {
-                let mut links = BTreeMap::new();
-                for node in map.primaries() {
-                    links.insert(
-                        node.clone(),
-                        open::prepared(&dialer.at(node.clone()), durability, true).await?,
-                    );
-                }
-                return Ok(Found { dialer, map, links });
-            }
+        match ask_for_map(dialer, seed).await {
+            Ok(map) => return Ok(map),
             Err(e) => why = Some(format!("{} of {}: {}", n + 1, seeds.len(), reply::said(e))),
         }
     }
@@ -128,9 +139,9 @@ impl Found {
         self.links.len()
     }
 
-    /// The connection to the primary that has the meta record.
-    pub(super) fn home(&mut self) -> Result<&mut Talk> {
-        let home = self.map.primary_of(keys::slot(keys::META.as_bytes())).cloned();
+    /// The connection to the primary that has a key.
+    pub(super) fn home_of(&mut self, key: &str) -> Result<&mut Talk> {
+        let home = self.map.primary_of(keys::slot(key.as_bytes())).cloned();
         let prepared = home.and_then(|home| self.links.get_mut(&home));
         prepared.map(|p| &mut p.talk).ok_or_else(|| reply::unexpected("the slots of the cluster"))
     }
@@ -221,6 +232,17 @@ impl Cluster {
                 }
             }
         }
+    }
+
+    /// Sends commands in one piece to one node. Returns what each answered, errors among them.
+    pub(super) async fn together_on(&self, node: &Endpoint, commands: &[&Cmd]) -> Result<Vec<Value>> {
+        self.link(node).together(commands).await
+    }
+
+    /// Every primary, and how many maps there were before this one.
+    pub(super) fn nodes(&self) -> (Vec<Endpoint>, u64) {
+        let map = self.map.read();
+        (map.primaries().into_iter().cloned().collect(), *self.changed.borrow())
     }
 
     fn primary_of(&self, slot: u16) -> Result<Endpoint> {

@@ -11,6 +11,7 @@
 --       then per partition: its number, what the key of a ready zset begins with (the type follows)
 -- Returns  { now µs, then per partition { lease clock µs, claims returned, next wake-up µs or "", { due run, … },
 --          { expired run, … }, { type, score, depth, … } } }
+-- On a full Redis it writes nothing, and tells clocks, expired runs and heads alone.
 -- Bounded by its arguments. The keys of ready zsets are of the same slot as the other keys of their partition.
 
 local WIDTH = 8
@@ -104,14 +105,26 @@ for p = 1, partitions do
 end
 if failed then return failed end
 
--- 2. Write. Clocks first: a full Redis refuses here, before anything was written.
+-- 2. Write. Clocks first: a full Redis refuses that, before anything was written.
 local mset = { 'MSET' }
 for p = 1, partitions do
   local f = found[p]
   mset[2 * p] = clocks[p]
   mset[2 * p + 1] = string.format('%.0f %.0f %.0f %.0f', f.lease, now, f.retained, f.swept)
 end
-redis.call(unpack(mset))
+local put = redis.pcall(unpack(mset))
+-- A full Redis: clocks stand, nothing is moved or returned. What is to be deleted is told all the same, and again by the
+-- next tick, since that is what makes room.
+local full = put.err and string.find(put.err, 'OOM', 1, true)
+if put.err and not full then return put end
+if full then
+  local reply = { upto }
+  for p = 1, partitions do
+    local f = found[p]
+    reply[p + 1] = { whole(f.lease), 0, '', {}, f.expired, f.heads }
+  end
+  return reply
+end
 
 local later = whole(now + tonumber(ARGV[3]))
 local function move(key, runs)

@@ -1,0 +1,54 @@
+//! What stands in a store beside a record, made from the record alone: its wake-up, its entries in queues, its place in
+//! the index, until when it is kept. For a store that is given a record whole, by `app::moves`.
+//!
+//! Invariant: a record that is written so stands as it would have, had each of its decisions been committed there;
+//! claims apart, which end by being ready again.
+
+use super::homes;
+use super::queue_ops;
+use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
+use crate::model::home::Home;
+use crate::model::ids::RunId;
+use crate::model::plan::Plan;
+use crate::model::run::RunState;
+use crate::model::time::Timestamp;
+use bytes::Bytes;
+
+/// The write of a record alone, over none. What stands beside it is left out.
+pub fn bare(run: &RunId, record: Bytes) -> RunWrite {
+    RunWrite {
+        run: run.clone(),
+        expect: Expect::Absent,
+        write: Write::Put(record),
+        payloads: Vec::new(),
+        queue: Vec::new(),
+        wake: WakeOp::Keep,
+        index: None,
+        retain_until: None,
+        event: None,
+    }
+}
+
+/// Whether a run has tasks in queues, so that [`of_run`] needs its plan.
+pub fn needs_plan(state: &RunState) -> bool {
+    state.tasks.iter().any(|task| super::queued(task).is_some())
+}
+
+/// The write of a run's record. `plan` may be left out if [`needs_plan`] says no.
+pub fn of_run(plan: Option<&Plan>, state: &RunState, record: Bytes) -> RunWrite {
+    let rests = state.status.is_terminal() && state.outbox.is_empty();
+    // What was due is due still; whatever has no time is looked at at once.
+    let wake = if rests { WakeOp::Keep } else { WakeOp::Set(state.armed.unwrap_or(state.last_time)) };
+    RunWrite {
+        queue: plan.map(|plan| queue_ops(plan, None, state)).unwrap_or_default(),
+        wake,
+        index: Some(state.created_at),
+        retain_until: state.kept_until().map(Some),
+        ..bare(&state.id, record)
+    }
+}
+
+/// The write of a home record.
+pub fn of_home(id: &RunId, home: &Home, record: Bytes, now: Timestamp) -> RunWrite {
+    RunWrite { wake: WakeOp::Set(homes::wake_at(home, now)), ..bare(id, record) }
+}

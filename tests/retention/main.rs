@@ -147,16 +147,51 @@ async fn twenty_thousand_runs_leave_in_bounded_steps() {
     app.stop().await;
     fill(&store, 20_000, 100).await;
     assert!(number(&server, "DBSIZE") > 40_000);
-    server.command("CONFIG SET slowlog-log-slower-than 50000");
+    // The largest step that retention asks for, by itself: the shortest of some is what it takes without waiting for its
+    // turn on a busy machine.
+    let all: Vec<_> = (0..8).map(Partition).collect();
+    let (mut shortest, mut full) = (PATIENCE, 0);
+    let begun = std::time::Instant::now();
+    while full < 20 {
+        let began = std::time::Instant::now();
+        let ticked = store.tick(&all, 256).await.unwrap();
+        // It is looked at every five seconds, and at once while there is more.
+        if ticked.iter().all(|t| t.expired.len() == 256) {
+            shortest = shortest.min(began.elapsed());
+            full += 1;
+        } else {
+            assert!(begun.elapsed() < PATIENCE, "retention is not looked at");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    println!("a tick that tells of 8 x 256 runs takes {shortest:?}");
+    assert!(shortest < Duration::from_millis(50), "{shortest:?}");
+    server.command("CONFIG SET slowlog-log-slower-than 1000 slowlog-max-len 10000");
     server.command("SLOWLOG RESET");
 
     let app = App::launch(Arc::<RedisStore>::clone(&store), Options::default()).await.unwrap();
     until(PATIENCE, "they go", || sum(&server, "ZCARD", "index") == 0).await;
     assert_eq!(sum(&server, "ZCARD", "keep"), 0);
-    // A process that waits for its turn on a busy machine looks slow now and then; work without a bound is, always.
-    let slow = number(&server, "SLOWLOG LEN");
-    println!("{slow} commands took more than 50 ms: {:?}", server.lines("SLOWLOG GET 20"));
-    assert!(slow <= 2, "{slow} commands took more than 50 ms");
+    // A process that waits for its turn on a busy machine looks slow now and then; work without a bound is, always, or by
+    // far. So most of the steps that take long at all are to be short, and none very long.
+    let mut took: Vec<u64> = server
+        .lines("SLOWLOG GET -1")
+        .iter()
+        .filter_map(|line| line.strip_prefix(':')?.parse().ok())
+        .collect::<Vec<u64>>()
+        .chunks_exact(3)
+        .map(|entry| entry[2])
+        .collect();
+    took.sort_unstable();
+    let over = took.iter().filter(|us| **us > 50_000).count();
+    let at = |share: usize| took.get(took.len() * share / 100).copied().unwrap_or(0);
+    let (median, longest) = (at(50), took.last().copied().unwrap_or(0));
+    println!(
+        "{} commands took more than 1 ms, {over} more than 50 ms; median {median} µs, 95 % {} µs, longest {longest} µs",
+        took.len(),
+        at(95)
+    );
+    assert!(median < 20_000 && over <= 2 + took.len() / 20 && longest < 1_000_000, "{took:?}");
     // Meta, two of the workflow and its documents, eight clocks, three lanes at most.
     assert!(number(&server, "DBSIZE") <= 1 + 3 + 8 + 3, "{}", server.command("DBSIZE"));
     assert_eq!(store.orphans(100).await.unwrap(), []);

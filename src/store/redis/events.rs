@@ -7,9 +7,10 @@ use super::scripts::{Call, Script};
 use super::servers::{At, Servers};
 use crate::model::ids::Partition;
 use crate::model::time::Span;
-use crate::store::{Result, StreamBounds, StreamEntry, StreamPosition};
+use crate::store::{Result, StoreError, StreamBounds, StreamEntry, StreamPosition};
 use futures::future::try_join_all;
 use redis::Cmd;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const WHAT: &str = "an event stream";
@@ -42,6 +43,33 @@ pub(super) async fn read(
             Ok(try_join_all(read).await?.concat())
         }
     }
+}
+
+/// Waits until a replica has what was read: it may be of a commit that nobody was told of yet, and that a fail-over would
+/// take back. The last entry of each stream is read once more where a replica is waited for, since another primary may
+/// have taken over in between.
+///
+/// # Errors
+/// What was read may be taken back, or has been: to be read again.
+pub(super) async fn confirm(servers: &Servers, entries: &[StreamEntry]) -> Result<()> {
+    let last: BTreeMap<Partition, &StreamEntry> = entries.iter().map(|e| (e.partition, e)).collect();
+    let checks = last.into_values().map(|entry| async move {
+        let at = format!("{}-{}", entry.position.0, entry.position.1);
+        let mut again = redis::cmd("XRANGE");
+        again.arg(servers.keys().events(entry.partition)).arg(&at).arg(&at);
+        let found = reply::array(servers.confirmed(entry.partition, &again).await?, WHAT)?;
+        let same = |found: Value| {
+            let [_, fields] = <[Value; 2]>::try_from(reply::array(found, WHAT).ok()?).ok()?;
+            let notes = reply::array(fields, WHAT).ok()?.into_iter().nth(1)?;
+            Some(reply::bytes(notes, WHAT).ok()?? == entry.notes)
+        };
+        if found.into_iter().next().and_then(same) == Some(true) {
+            return Ok(());
+        }
+        let message = "an event was read that a fail-over has taken back".to_owned();
+        Err(StoreError::Unavailable { message, sent: false })
+    });
+    try_join_all(checks).await.map(drop)
 }
 
 /// Reads streams, and waits for a while if there is nothing.

@@ -381,7 +381,11 @@ impl Store for RedisStore {
         for (partition, _) in after {
             self.holds(*partition)?;
         }
-        events::read(&self.servers, after, max, wait).await
+        let entries = events::read(&self.servers, after, max, wait).await?;
+        if self.durability == Durability::Replicated && !entries.is_empty() {
+            events::confirm(&self.servers, &entries).await?;
+        }
+        Ok(entries)
     }
 
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {

@@ -80,21 +80,30 @@ impl Servers {
         if durability == Durability::Local {
             return self.call(at, call).await;
         }
-        // WAIT is about the writes of its own connection. A batch that is sent again on another one, and is answered
-        // from memory, has written nothing there: so that there is something to wait for, we write.
+        let [probe, wait] = self.replica(partition);
+        let (value, confirmed) = self.script(at, call, &[&probe, &wait]).await?;
+        is_confirmed(confirmed)?;
+        Ok(value)
+    }
+
+    /// Sends a command that reads, and answers when a replica has whatever it could see.
+    pub(super) async fn confirmed(&self, partition: Partition, cmd: &Cmd) -> Result<Value> {
+        let [probe, wait] = self.replica(partition);
+        let values = self.together(At::Partition(partition), &[cmd, &probe, &wait]).await?;
+        let mut values = values.into_iter();
+        let value = reply::checked(values.next().unwrap_or(Value::Nil), true)?;
+        is_confirmed(values.next_back())?;
+        Ok(value)
+    }
+
+    /// What waits for a replica. WAIT is about the writes of its own connection. A batch that is sent again on another
+    /// one, and is answered from memory, has written nothing there: so that there is something to wait for, we write.
+    fn replica(&self, partition: Partition) -> [Cmd; 2] {
         let mut probe = redis::cmd("SET");
         probe.arg(self.keys().probe(partition)).arg(1).arg("EX").arg(60);
         let mut wait = redis::cmd("WAIT");
         wait.arg(1).arg(REPLICA_MS);
-        let (value, confirmed) = self.script(at, call, &[&probe, &wait]).await?;
-        if matches!(confirmed, Some(Value::Int(n)) if n >= 1) {
-            return Ok(value);
-        }
-        let message = match confirmed {
-            Some(Value::Error(text)) => format!("Redis cannot tell whether a replica has it: {text}"),
-            _ => format!("no replica confirmed a commit within {REPLICA_MS} ms"),
-        };
-        Err(StoreError::Unavailable { message, sent: true })
+        [probe, wait]
     }
 
     /// Runs a script, with commands behind it. Returns its value and that of the last of them.
@@ -162,6 +171,16 @@ impl Servers {
             Self::Cluster(cluster) => cluster.reports(),
         }
     }
+}
+
+/// Reads the answer to WAIT.
+fn is_confirmed(confirmed: Option<Value>) -> Result<()> {
+    let message = match confirmed {
+        Some(Value::Int(n)) if n >= 1 => return Ok(()),
+        Some(Value::Error(text)) => format!("Redis cannot tell whether a replica has it: {text}"),
+        _ => format!("no replica confirmed a commit within {REPLICA_MS} ms"),
+    };
+    Err(StoreError::Unavailable { message, sent: true })
 }
 
 /// The command that loads a script.

@@ -9,6 +9,7 @@
 //!
 //! Invariants
 //! - A shelf holds one answer, and its reader waits until it was taken: memory is bounded by `max` of the caller.
+//! - A reader that failed tries again once that was told.
 //! - What is given to a caller follows the position it asked for; if it asks from another place, the shelf is cleared
 //!   and its reader begins there.
 
@@ -95,14 +96,17 @@ impl Tail {
             let grown = self.grown.notified();
             let mut grown = std::pin::pin!(grown);
             grown.as_mut().enable();
-            let mut entries = Vec::new();
+            let (mut entries, mut failed) = (Vec::new(), None);
             for (partition, position) in after {
                 if let Some(stream) = self.streams.get(usize::from(partition.0)) {
-                    stream.take(*position, max, &mut entries)?;
+                    failed = stream.take(*position, max, &mut entries).err().or(failed);
                 }
             }
-            if !entries.is_empty() || timeout_at(deadline, grown).await.is_err() {
-                return Ok(entries);
+            // What was taken must not be lost; and a primary that is away does not hold up the others.
+            match failed {
+                Some(error) if entries.is_empty() => return Err(error),
+                _ if !entries.is_empty() || timeout_at(deadline, grown).await.is_err() => return Ok(entries),
+                _ => {}
             }
         }
     }
@@ -113,6 +117,8 @@ impl Stream {
     fn take(&self, position: StreamPosition, max: u32, entries: &mut Vec<StreamEntry>) -> Result<()> {
         let mut shelf = self.shelf.lock();
         if let Some(error) = shelf.failed.take() {
+            // The reader goes on only when it was told.
+            self.wanted.notify_one();
             return Err(error);
         }
         if shelf.after != Some(position) || shelf.max != max {
@@ -217,6 +223,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt as _;
 
     fn entry(n: u64) -> StreamEntry {
         StreamEntry { partition: Partition(0), position: StreamPosition(n, 0), notes: bytes::Bytes::new() }
@@ -246,8 +253,12 @@ mod tests {
     #[test]
     fn a_failure_is_told_once() {
         let stream = Stream::default();
+        stream.shelf.lock().after = Some(StreamPosition(1, 0));
+        stream.shelf.lock().max = 10;
         stream.shelf.lock().failed = Some(StoreError::Forgotten);
         assert_eq!(take(&stream, 1), Err(StoreError::Forgotten));
+        assert!(stream.wanted.notified().now_or_never().is_some(), "its reader tries again");
         assert_eq!(take(&stream, 1), Ok(vec![]));
+        assert_eq!(stream.shelf.lock().turned, 0, "from where it was");
     }
 }

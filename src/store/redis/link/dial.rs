@@ -368,7 +368,10 @@ impl Talk {
         let named = self.hear().await.map_err(greeted)?;
         match reply::checked(named, false) {
             Err(e) if !e.to_string().contains("NOPERM") => {
-                return Err(refused("Redis lets nobody in without a password", e));
+                let nobody = e.to_string().contains("NOAUTH");
+                let what =
+                    if nobody { "Redis lets nobody in without a password" } else { "Redis let us not in" };
+                return Err(refused(what, e));
             }
             _ => {}
         }

@@ -17,6 +17,8 @@ use crate::model::command::Command;
 use crate::model::ids::Partition;
 use crate::model::time::Timestamp;
 use crate::store::{Hint, RECLAIM_MAX, Ticked};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,13 +116,13 @@ impl Alarm {
 pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let tick = async {
-        let partitions = inner.partitions();
+        let groups = inner.store.groups();
         let quarter = inner.options.tick_every.to_std() / 4;
         let mut stirred = Instant::now();
         loop {
             let begun = Instant::now();
             let next = loop {
-                let seen = round(&inner, &partitions).await;
+                let seen = round(&inner, &groups).await;
                 if seen.any {
                     stirred = Instant::now();
                 }
@@ -161,29 +163,36 @@ struct Seen {
     next: Option<Timestamp>,
 }
 
-/// One tick of all partitions.
-async fn round(inner: &Inner, partitions: &[Partition]) -> Seen {
+/// One tick of all partitions, each group for itself: one that the store cannot reach does not hold up the others.
+async fn round(inner: &Inner, groups: &[Vec<Partition>]) -> Seen {
     let asked = Instant::now();
     let mut seen = Seen::default();
+    let mut failed = None;
     inner.pulse.begins();
-    let ticks = match inner.store.tick(partitions, DUE_MAX).await {
-        Ok(ticks) => {
-            inner.pulse.since(None);
-            ticks
+    let ticks = groups.iter().map(|group| async move { (group, inner.store.tick(group, DUE_MAX).await) });
+    let mut ticked: FuturesUnordered<_> = ticks.collect();
+    while let Some((group, ticks)) = ticked.next().await {
+        let ticks = match ticks {
+            Ok(ticks) => ticks,
+            Err(error) => {
+                failed = Some(error);
+                continue;
+            }
+        };
+        // A part that answers is enough: each lane sees for itself whether its own part takes anything.
+        inner.pulse.since(None);
+        seen.more |= ticks.iter().map(|t| t.reclaimed).sum::<u32>() >= RECLAIM_MAX;
+        for (partition, tick) in group.iter().zip(ticks) {
+            seen.more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
+            seen.any |= !tick.due.is_empty() || !tick.expired.is_empty() || tick.reclaimed > 0;
+            seen.next = [seen.next, tick.next].into_iter().flatten().min();
+            take(inner, *partition, asked, tick).await;
         }
-        Err(error) => {
-            tracing::warn!(%error, "partitions could not be ticked; trying again");
-            // As soon as may be.
-            seen.any = true;
-            return seen;
-        }
-    };
-    seen.more = ticks.iter().map(|t| t.reclaimed).sum::<u32>() >= RECLAIM_MAX;
-    for (partition, tick) in partitions.iter().zip(ticks) {
-        seen.more |= tick.due.len() as u32 == DUE_MAX || tick.expired.len() as u32 == DUE_MAX;
-        seen.any |= !tick.due.is_empty() || !tick.expired.is_empty() || tick.reclaimed > 0;
-        seen.next = [seen.next, tick.next].into_iter().flatten().min();
-        take(inner, *partition, asked, tick).await;
+    }
+    if let Some(error) = failed {
+        tracing::warn!(%error, "partitions could not be ticked; trying again");
+        // As soon as may be; not at once, whatever else there is to do.
+        (seen.any, seen.more) = (true, false);
     }
     seen
 }

@@ -172,3 +172,100 @@ async fn a_master_that_dies_is_followed_and_nothing_replicated_is_lost() {
         assert_eq!(version(&store, Partition(p), run).await, accepted, "{run}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_go_on_after_all_readers_failed_at_once() {
+    let cluster = RedisCluster::start(3, 0, Options::default());
+    let store = RedisStore::open(&cluster.url(), StoreOptions::default()).await.unwrap();
+    let mut after: Vec<_> =
+        (0..store.layout().partitions).map(|p| (Partition(p), StreamPosition::default())).collect();
+    let mut lanes: Vec<_> = (0..after.len()).map(|n| Lane::new(n as u8)).collect();
+    for round in 0..3 {
+        // They are connected when each has brought something.
+        let name = ["round-0", "round-1", "round-2"][round];
+        for (p, lane) in lanes.iter_mut().enumerate() {
+            let write = RunWrite { event: Some(note(name, 0)), ..create(name) };
+            let batch = lane.batch(vec![(Partition(p as u16), write)]);
+            while let Err(e) = store.commit(&batch).await {
+                assert!(matches!(e, StoreError::Unavailable { .. }), "{e}");
+            }
+        }
+        let mut missing: std::collections::BTreeSet<_> = (0..after.len()).collect();
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while !missing.is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "round {round}: nothing came from {missing:?}");
+            match store.read_events(&after, 100, Span::millis(200)).await {
+                Ok(entries) => {
+                    for entry in entries {
+                        let at = usize::from(entry.partition.0);
+                        after[at].1 = entry.position;
+                        missing.remove(&at);
+                    }
+                }
+                // As a server does. Failures of many readers are told one by one.
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+        for node in &cluster.nodes {
+            node.command("CLIENT KILL TYPE normal");
+        }
+        // All of them fail, with nothing to read.
+        for _ in 0..10 {
+            let _ = store.read_events(&after, 100, Span::millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_away_does_not_hold_up_the_others() {
+    let mut cluster = RedisCluster::start(3, 0, Options::default());
+    let store = RedisStore::open(&cluster.url(), StoreOptions::default()).await.unwrap();
+    cluster.nodes[2].kill9();
+    // Once it is known to be away, calls for it fail at once, and say that nothing was done.
+    let all: Vec<_> = (0..store.layout().partitions).map(Partition).collect();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        assert!(tokio::time::Instant::now() < deadline, "calls still wait for it");
+        let began = tokio::time::Instant::now();
+        if let Err(e) = store.tick(&all, 1).await
+            && !e.was_sent()
+            && began.elapsed() < Duration::from_millis(900)
+        {
+            break;
+        }
+    }
+    let mut away = 0;
+    for p in &all {
+        away += usize::from(store.tick(&[*p], 1).await.is_err());
+    }
+    assert!((15..=17).contains(&away), "{away} of 48");
+    // What others have is given.
+    let queue: downbeat::model::labels::QueueName = "none".parse().unwrap();
+    let wanted: Vec<_> = all.iter().map(|p| (*p, queue.clone(), 1)).collect();
+    assert_eq!(store.take(&wanted, Span::secs(1)).await, Ok(vec![]));
+    cluster.nodes[2].restart();
+    cluster.until(|| cluster.is_whole());
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    while store.tick(&all, 1).await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "not found again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_lost_everything_is_the_same_store_again() {
+    let cluster = RedisCluster::start(3, 0, Options::default());
+    let store = RedisStore::open(&cluster.url(), redis_options()).await.unwrap();
+    let meta = |n: &RedisServer| n.lines("KEYS db:meta").iter().any(|line| line == "db:meta");
+    for node in &cluster.nodes {
+        assert_eq!(node.command("FLUSHALL"), "+OK");
+        node.command("CLIENT KILL TYPE normal");
+    }
+    cluster.until(|| cluster.nodes.iter().any(meta));
+    let other = StoreOptions { partitions: Some(7), ..redis_options() };
+    let refused = RedisStore::open(&cluster.url(), other).await.unwrap_err();
+    assert!(refused.to_string().contains("was initialised with"), "{refused}");
+    let again = RedisStore::open(&cluster.url(), redis_options()).await.unwrap();
+    assert_eq!(again.layout(), store.layout());
+}

@@ -11,7 +11,7 @@ use crate::model::ids::{Partition, Prefix};
 use crate::model::labels::QueueName;
 use crate::model::time::Span;
 use crate::store::{QueueHead, Result, Taken, order_value};
-use futures::future::try_join_all;
+use futures::future::join_all;
 
 impl RedisStore {
     /// Takes entries, see [`Store::take`](crate::store::Store::take).
@@ -24,14 +24,25 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let calls = self.split(wanted, |(partition, _, _)| *partition)?;
-        let taken = try_join_all(calls.iter().map(|(at, some)| self.take_some(*at, some, claim))).await?;
+        let taken = join_all(calls.iter().map(|(at, some)| self.take_some(*at, some, claim))).await;
         let mut by_place = vec![Vec::new(); wanted.len()];
+        let (mut any, mut failed) = (false, None);
         for ((_, some), entries) in calls.iter().zip(taken) {
-            for ((place, _), entries) in some.iter().zip(entries) {
-                by_place[*place] = entries;
+            match entries {
+                Ok(entries) => {
+                    any = true;
+                    for ((place, _), entries) in some.iter().zip(entries) {
+                        by_place[*place] = entries;
+                    }
+                }
+                Err(error) => failed = Some(error),
             }
         }
-        Ok(by_place.concat())
+        // What some gave is not kept back because others are away: it is claimed.
+        match failed {
+            Some(error) if !any => Err(error),
+            _ => Ok(by_place.concat()),
+        }
     }
 
     /// Drops what was found stale, see [`Store::discard`](crate::store::Store::discard).
@@ -40,8 +51,9 @@ impl RedisStore {
             return Ok(());
         }
         let calls = self.split(stale, |(taken, _)| taken.partition)?;
-        try_join_all(calls.iter().map(|(at, some)| self.discard_some(*at, some))).await?;
-        Ok(())
+        // One that is away does not keep the others from it; as with renewals.
+        let done = join_all(calls.iter().map(|(at, some)| self.discard_some(*at, some))).await;
+        done.into_iter().collect()
     }
 
     /// One call.

@@ -9,7 +9,7 @@ use super::{HOME, RedisStore, reply};
 use crate::model::ids::{Nonce, Partition, SessionId};
 use crate::model::time::{LeaseTime, Span};
 use crate::store::{LEASE_STEP, Result, SESSION_KEPT, SessionRecord, StoreError, session_partition};
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use std::collections::BTreeMap;
 
 /// Sessions renewed by one call.
@@ -55,7 +55,8 @@ impl RedisStore {
             Ok::<_, StoreError>((places, self.renew_some(&some, lease).await?))
         });
         let mut marks = vec![false; sessions.len()];
-        for (places, some) in try_join_all(renewed).await? {
+        for renewed in join_all(renewed).await {
+            let (places, some) = renewed?;
             for (place, mark) in places.iter().zip(some) {
                 marks[*place] = mark;
             }

@@ -4,6 +4,8 @@ use crate::store::redis::keys::SLOTS;
 use crate::store::redis::link::{Endpoint, Value};
 use crate::store::redis::reply;
 use crate::store::{Result, StoreError};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 
 /// What `CLUSTER SLOTS` is called in errors.
 const WHAT: &str = "the slots of the cluster";
@@ -69,6 +71,28 @@ impl Map {
         found.dedup();
         found
     }
+}
+
+/// What most nodes say: one that is cut off from the others does not know what has changed. If as many say one as the
+/// other, what is not `known` yet.
+pub(super) async fn of_most(
+    mut told: FuturesUnordered<impl Future<Output = Option<Map>>>,
+    known: &Map,
+) -> Option<Map> {
+    let asked = told.len();
+    let mut votes: Vec<(usize, Map)> = Vec::new();
+    while let Some(map) = told.next().await {
+        let Some(map) = map else { continue };
+        let at = votes.iter().position(|(_, m)| *m == map).unwrap_or_else(|| {
+            votes.push((0, map));
+            votes.len() - 1
+        });
+        votes[at].0 += 1;
+        if votes[at].0 * 2 > asked {
+            break;
+        }
+    }
+    votes.into_iter().max_by_key(|(n, map)| (*n, map != known)).map(|(_, map)| map)
 }
 
 /// A node as another one names it; without a host it is that of the one that was asked.
@@ -160,6 +184,26 @@ mod tests {
             let error = Map::read(Value::Array(told), &asked).unwrap_err();
             assert!(error.to_string().contains(why), "{error}");
             assert!(!error.was_sent());
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_is_cut_off_is_outvoted() {
+        let map = |host| Map { ranges: vec![(0, SLOTS - 1, tcp(host, 1))] };
+        let say = |hosts: &[Option<&'static str>]| {
+            hosts.iter().map(|host| std::future::ready(host.map(map))).collect::<FuturesUnordered<_>>()
+        };
+        let known = map("old");
+        for (told, most) in [
+            (&[Some("old"), Some("new"), Some("new")][..], Some("new")),
+            (&[Some("new"), Some("old"), Some("old")], Some("old")),
+            (&[Some("old"), Some("new")], Some("new")),
+            (&[Some("new"), None, Some("old")], Some("new")),
+            (&[None, Some("old")], Some("old")),
+            (&[None], None),
+            (&[], None),
+        ] {
+            assert_eq!(of_most(say(told), &known).await, most.map(map), "{told:?}");
         }
     }
 

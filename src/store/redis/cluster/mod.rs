@@ -11,7 +11,8 @@
 //! Invariants
 //! - Only what was provably not carried out goes elsewhere: a node that sends us on did nothing, and neither did one
 //!   that was never written to. What may have happened is the caller's to settle.
-//! - All together takes no longer than one command may ([`COMMAND`]).
+//! - All together takes no longer than one command may ([`COMMAND`]); of a node that has been away for so long already,
+//!   it is said at once.
 //! - A node that has no slot any more loses its link; what waits in it is answered by then.
 
 mod map;
@@ -54,6 +55,7 @@ const MAP_WITHIN: Duration = Duration::from_secs(1);
 pub(super) struct Cluster {
     dialer: Dialer,
     options: link::Options,
+    layout: Layout,
     /// Where to ask if no node that we know answers.
     seeds: Vec<Endpoint>,
     map: RwLock<Map>,
@@ -79,12 +81,19 @@ pub(super) struct Found {
 /// # Errors
 /// No node answers, the cluster is not whole, or one of its primaries is not to be worked on.
 pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoint]) -> Result<Found> {
-    let map = map_of(&dialer, seeds).await?;
-    let mut links = BTreeMap::new();
-    for node in map.primaries() {
-        links.insert(node.clone(), open::prepared(&dialer.at(node.clone()), durability, true).await?);
+    let mut tried = Tried::default();
+    for seed in seeds {
+        let found = async {
+            let map = ask_for_map(&dialer, seed).await?;
+            let links = prepare_each(&dialer, &map, durability).await?;
+            Ok::<_, StoreError>((map, links))
+        };
+        match found.await {
+            Ok((map, links)) => return Ok(Found { dialer, map, links }),
+            Err(e) => tried.failed(e, seeds)?,
+        }
     }
-    Ok(Found { dialer, map, links })
+    Err(tried.nowhere())
 }
 
 /// A connection to the primary that has a key; nothing else is looked at.
@@ -92,25 +101,67 @@ pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoi
 /// # Errors
 /// No node answers, or the cluster is not whole.
 pub(super) async fn connect(dialer: &Dialer, seeds: &[Endpoint], key: &str) -> Result<Talk> {
-    let map = map_of(dialer, seeds).await?;
-    let node = map.primary_of(keys::slot(key.as_bytes())).cloned();
-    dialer.at(node.ok_or_else(|| reply::unexpected("the slots of the cluster"))?).connect().await
-}
-
-/// The map, from the first that tells it.
-async fn map_of(dialer: &Dialer, seeds: &[Endpoint]) -> Result<Map> {
-    let mut why = None;
-    for (n, seed) in seeds.iter().enumerate() {
+    let mut tried = Tried::default();
+    for seed in seeds {
         match ask_for_map(dialer, seed).await {
-            Ok(map) => return Ok(map),
-            Err(e) => why = Some(format!("{} of {}: {}", n + 1, seeds.len(), reply::said(e))),
+            Ok(map) => {
+                let node = map.primary_of(keys::slot(key.as_bytes())).cloned();
+                let node = node.ok_or_else(|| reply::unexpected("the slots of the cluster"))?;
+                return dialer.at(node).connect().await;
+            }
+            Err(e) => tried.failed(e, seeds)?,
         }
     }
-    let why = why.unwrap_or_else(|| "none is named".into());
-    Err(StoreError::Unavailable {
-        message: format!("no node told of the cluster; number {why}"),
-        sent: false,
-    })
+    Err(tried.nowhere())
+}
+
+/// Seeds that led nowhere.
+#[derive(Debug, Default)]
+struct Tried {
+    count: usize,
+    why: Option<String>,
+}
+
+impl Tried {
+    /// The next one may know better, unless what it told is the end of it.
+    fn failed(&mut self, error: StoreError, seeds: &[Endpoint]) -> Result<()> {
+        if matches!(error, StoreError::Unreadable(_)) {
+            return Err(error);
+        }
+        self.count += 1;
+        self.why = Some(format!("{} of {}: {}", self.count, seeds.len(), reply::said(error)));
+        Ok(())
+    }
+
+    fn nowhere(self) -> StoreError {
+        let why = self.why.unwrap_or_else(|| "none is named".into());
+        StoreError::Unavailable {
+            message: format!("no node led to the whole cluster; number {why}"),
+            sent: false,
+        }
+    }
+}
+
+/// Connects to every primary.
+async fn prepare_each(
+    dialer: &Dialer,
+    map: &Map,
+    durability: Durability,
+) -> Result<BTreeMap<Endpoint, Prepared>> {
+    let primaries = map.primaries();
+    let mut links = BTreeMap::new();
+    for (n, node) in primaries.iter().enumerate() {
+        let prepared =
+            open::prepared(&dialer.at((*node).clone()), durability, true).await.map_err(|e| match e {
+                StoreError::Unavailable { message, sent } => StoreError::Unavailable {
+                    message: format!("its primary {} of {}: {message}", n + 1, primaries.len()),
+                    sent,
+                },
+                other => other,
+            })?;
+        links.insert((*node).clone(), prepared);
+    }
+    Ok(links)
 }
 
 async fn ask_for_map(dialer: &Dialer, node: &Endpoint) -> Result<Map> {
@@ -158,13 +209,14 @@ impl Cluster {
     ) -> Arc<Self> {
         let Found { dialer, map, links } = found;
         let links = links.into_iter().map(|(node, prepared)| {
-            let link = Link::of_node(dialer.at(node.clone()), options, Some(prepared), hints.clone());
+            let link = Link::of_node(dialer.at(node.clone()), options, Some(prepared), layout, hints.clone());
             (node, Arc::new(link))
         });
         let cluster = Arc::new(Self {
             links: Mutex::new(links.collect()),
             dialer,
             options,
+            layout,
             seeds,
             map: RwLock::new(map),
             stale: Arc::default(),
@@ -187,15 +239,22 @@ impl Cluster {
         let mut turn = 0;
         loop {
             turn += 1;
+            let link = self.link(&node);
+            if let Some(away) = link.away(COMMAND) {
+                // Who asks many does not wait for this one again and again.
+                self.stale.notify_one();
+                return Err(away);
+            }
             let sent = if asking {
                 let ask = redis::cmd("ASKING");
                 // One is for one command.
                 let all: Vec<&Cmd> = commands.iter().flat_map(|cmd| [&ask, *cmd]).collect();
-                let values = self.link(&node).together(&all).await;
+                let values = link.together(&all).await;
                 values.map(|values| values.into_iter().skip(1).step_by(2).collect::<Vec<_>>())
             } else {
-                self.link(&node).together(commands).await
+                link.together(commands).await
             };
+            drop(link);
             let in_time = turn < TURNS && Instant::now() + PAUSE < deadline;
             let elsewhere = match &sent {
                 Ok(values) => match values.first() {
@@ -255,7 +314,7 @@ impl Cluster {
         let mut links = self.links.lock();
         let make = || {
             let dialer = self.dialer.at(node.clone());
-            Arc::new(Link::of_node(dialer, self.options, None, self.hints.clone()))
+            Arc::new(Link::of_node(dialer, self.options, None, self.layout, self.hints.clone()))
         };
         Arc::clone(links.entry(node.clone()).or_insert_with(make))
     }
@@ -291,26 +350,39 @@ impl Cluster {
 
     /// Takes a new map: links of nodes that have no slots go.
     fn take(&self, map: Map) {
-        if *self.map.read() == map {
-            return;
-        }
+        let moved = *self.map.read() != map;
+        *self.map.write() = map;
         {
+            // Always: one that only served a slot on its way, or was asked by an old map, has come meanwhile.
+            let map = self.map.read();
             let primaries = map.primaries();
             self.links.lock().retain(|node, _| primaries.contains(&node));
         }
-        *self.map.write() = map;
+        if !moved {
+            return;
+        }
         tracing::info!("slots of the cluster have moved");
         self.changed.send_modify(|n| *n += 1);
         // No receiver is no fault.
         let _ = self.hints.send(Hint::Reconnected);
     }
 
-    /// Asks one node after the other for the map, those that are connected first.
+    /// Asks for the map: those we are connected to, what most of them say; or one node after the other.
     async fn ask_around(&self) -> Option<Map> {
-        let mut nodes: Vec<_> =
-            self.links.lock().iter().map(|(node, link)| (!link.report().connected, node.clone())).collect();
-        nodes.sort();
-        let known = nodes.into_iter().map(|(_, node)| node);
+        let links: Vec<_> =
+            self.links.lock().iter().map(|(node, link)| (node.clone(), Arc::clone(link))).collect();
+        let (connected, others): (Vec<_>, Vec<_>) =
+            links.into_iter().partition(|(_, link)| link.report().connected);
+        let cmd = slots();
+        let asked = connected.iter().map(|(node, link)| async {
+            let told = timeout(MAP_WITHIN, link.together(&[&cmd])).await.ok()?.ok()?.pop()?;
+            Map::read(told, node).ok()
+        });
+        let map = self.map.read().clone();
+        if let Some(map) = map::of_most(asked.collect(), &map).await {
+            return Some(map);
+        }
+        let known = others.into_iter().map(|(node, _)| node);
         for node in known.chain(self.seeds.iter().cloned()) {
             if let Ok(Ok(map)) = timeout(2 * MAP_WITHIN, ask_for_map(&self.dialer, &node)).await {
                 return Some(map);

@@ -134,6 +134,8 @@ struct Counters {
 #[derive(Debug, Default)]
 struct Health {
     since: Option<Instant>,
+    /// Since when there is none.
+    away: Option<Instant>,
     reason: Option<Arc<str>>,
     /// Where the connection goes.
     node: Option<address::Endpoint>,
@@ -149,8 +151,10 @@ struct Health {
 struct Shared {
     dialer: Dialer,
     options: Options,
-    /// What it was initialised with; none: it is a node of a cluster, which holds a part of the store.
-    layout: Option<Layout>,
+    /// What the store was initialised with.
+    layout: Layout,
+    /// It is a node of a cluster, which holds a part of the store.
+    clustered: bool,
     backlog: Mutex<Backlog<Answer>>,
     /// Something waits in the backlog.
     wake: Notify,
@@ -185,7 +189,7 @@ impl Link {
         layout: Layout,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        let mut link = Self::begin(dialer, options, Some(prepared), Some(layout), hints);
+        let mut link = Self::begin(dialer, options, Some(prepared), layout, false, hints);
         let shared = Arc::clone(&link.shared);
         let listener = tokio::spawn(async move {
             let (hints, changed) = (shared.hints.clone(), shared.generation.subscribe());
@@ -204,19 +208,21 @@ impl Link {
         dialer: Dialer,
         options: Options,
         prepared: Option<Prepared>,
+        layout: Layout,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        Self::begin(dialer, options, prepared, None, hints)
+        Self::begin(dialer, options, prepared, layout, true, hints)
     }
 
     fn begin(
         dialer: Dialer,
         options: Options,
         prepared: Option<Prepared>,
-        layout: Option<Layout>,
+        layout: Layout,
+        clustered: bool,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        let mut health = Health::default();
+        let mut health = Health { away: Some(Instant::now()), ..Health::default() };
         let mut backlog = Backlog::new(options.limits);
         let first = prepared.map(|prepared| {
             health.run_id = prepared.run_id;
@@ -235,6 +241,7 @@ impl Link {
             dialer,
             options,
             layout,
+            clustered,
             hints,
         });
         let mut tasks = vec![tokio::spawn(supervise::supervise(Arc::clone(&shared), first))];
@@ -280,6 +287,12 @@ impl Link {
             idle.push(talk);
         }
         Ok(answer)
+    }
+
+    /// Why a call would be of no use: there has been no connection for so long. None: there is one, or was lately.
+    pub(super) fn away(&self, long: Duration) -> Option<StoreError> {
+        let away = self.shared.health.lock().away.is_some_and(|since| since.elapsed() >= long);
+        away.then(|| self.shared.failed(&self.shared.no_connection(), false))
     }
 
     /// How it is doing.
@@ -384,7 +397,7 @@ impl Shared {
     fn connected(&self, login: dial::Login, node: address::Endpoint) {
         {
             let mut health = self.health.lock();
-            (health.since, health.login) = (Some(Instant::now()), Some(login));
+            (health.since, health.away, health.login) = (Some(Instant::now()), None, Some(login));
             (health.node, health.leave) = (Some(node), None);
         }
         self.counters.connections.fetch_add(1, Relaxed);
@@ -404,6 +417,7 @@ impl Shared {
         {
             let mut health = self.health.lock();
             (health.since, health.reason) = (None, Some(Arc::clone(&why)));
+            health.away = Some(Instant::now());
         }
         let (lost, unsent) = self.backlog.lock().disconnect();
         for answer in lost {

@@ -128,9 +128,13 @@ pub(super) async fn supervise(shared: Arc<Shared>, mut first: Option<Talk>) {
 
 /// Makes a connection to the store we know.
 async fn again(shared: &Shared) -> Result<Prepared> {
-    let mut prepared = prepare(&shared.dialer, shared.options.durability, shared.layout.is_none()).await?;
-    let Some(layout) = shared.layout else { return Ok(prepared) };
-    let (found, initialised) = open::initialise(&mut prepared.talk, layout).await?;
+    let mut prepared = prepare(&shared.dialer, shared.options.durability, shared.clustered).await?;
+    let layout = shared.layout;
+    let (found, initialised) = match open::initialise(&mut prepared.talk, layout).await {
+        // Another node of the cluster has that record, or none has it just now.
+        Err(e) if shared.clustered && elsewhere(&reply::said(e.clone())) => return Ok(prepared),
+        found => found?,
+    };
     if initialised {
         // As it was before: cursors of its streams find them shortened.
         tracing::warn!("Redis came back empty: its runs are lost; initialised the store again");
@@ -139,6 +143,11 @@ async fn again(shared: &Shared) -> Result<Prepared> {
         return Ok(prepared);
     }
     Err(StoreError::Unreadable("another store answers at the address of Redis".into()))
+}
+
+/// Whether a node of a cluster says that it is not the one that has a key.
+fn elsewhere(said: &str) -> bool {
+    ["MOVED ", "ASK ", "CLUSTERDOWN Hash slot not served"].iter().any(|is| said.starts_with(is))
 }
 
 /// Between half of `pause` and all of it.

@@ -663,11 +663,14 @@ mod tests {
     }
 
     #[test]
-    fn the_example_of_the_guide_is_valid() {
+    fn the_examples_of_the_guide_are_valid() {
         let text = include_str!("../examples/redis.toml");
         let config = Config::of(Some(("redis.toml", text)), none, Overrides::new()).unwrap();
         assert_eq!(config.durability, Durability::Replicated);
         assert_eq!(config.redis.username.as_deref(), Some("downbeat"));
+        let text = include_str!("../examples/limits.toml");
+        let config = Config::of(Some(("limits.toml", text)), none, Overrides::new()).unwrap();
+        assert_eq!(config.limits.connections, 2_000);
     }
 
     #[test]

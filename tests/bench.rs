@@ -245,7 +245,7 @@ fn a_measurement_that_did_not_do_its_work_fails() {
 fn what_cannot_be_measured_is_refused_before_anything_starts() {
     for (arguments, word) in [
         ("diamond --tasks 5", "leave --tasks out"),
-        ("chain --ceiling --store embedded", "--ceiling is about Redis"),
+        ("chain --ceiling --store embedded", "--ceiling is about one Redis"),
         ("chain --payload 1048577", "1048577"),
         ("open --idle 3", "--idle is for attach and workers"),
     ] {

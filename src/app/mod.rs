@@ -112,7 +112,13 @@ impl App {
             return Err(AppError::new(ErrorCode::Overloaded, "this server is draining"));
         }
         let check = tokio::time::timeout(Span::secs(2).to_std(), self.inner.store.check());
-        check.await.map_err(|_| too_slow())?.map_err(store_error)
+        check.await.map_err(|_| too_slow())?.map_err(store_error)?;
+        // The store takes writes again: the next tick shows it, and until then starts are still refused.
+        let admitted = self.inner.admit_starts();
+        if admitted.is_err() {
+            self.inner.alarm.now();
+        }
+        admitted
     }
 
     /// Takes no new work: not ready, no assignment, workers are told to go away within `within`, feeds end. The stream

@@ -16,7 +16,7 @@ use super::lane::envelope::{Ask, Envelope, Reply};
 use crate::model::command::Command;
 use crate::model::ids::Partition;
 use crate::model::time::Timestamp;
-use crate::store::{Hint, RECLAIM_MAX, Ticked};
+use crate::store::{Hint, RECLAIM_MAX, StoreError, Ticked};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ const DUE_MAX: u32 = 256;
 
 /// Between two looks, however many alarms there are.
 const GAP: Duration = Duration::from_millis(5);
+/// Between two times that a store which is away is told of in the log.
+const TOLD_AGAIN: Duration = Duration::from_secs(1);
 
 /// What comes later than this needs no alarm: a look that comes before tells of it.
 const SOON: Duration = Duration::from_secs(2);
@@ -74,7 +76,7 @@ impl Alarm {
     }
 
     /// Hints may have been missed.
-    fn now(&self) {
+    pub(crate) fn now(&self) {
         self.at(Instant::now());
     }
 
@@ -117,6 +119,7 @@ pub(crate) async fn run(inner: Arc<Inner>) {
     let stopping = inner.stopping.clone();
     let tick = async {
         let groups = inner.store.groups();
+        let mut told: Option<Instant> = None;
         let quarter = inner.options.tick_every.to_std() / 4;
         let mut stirred = Instant::now();
         loop {
@@ -125,6 +128,12 @@ pub(crate) async fn run(inner: Arc<Inner>) {
                 let seen = round(&inner, &groups).await;
                 if seen.any {
                     stirred = Instant::now();
+                }
+                if let Some(error) = seen.failed
+                    && told.is_none_or(|at| at.elapsed() >= TOLD_AGAIN)
+                {
+                    tracing::warn!(%error, "partitions could not be ticked; trying again");
+                    told = Some(Instant::now());
                 }
                 if !seen.more {
                     break seen.next;
@@ -161,13 +170,14 @@ struct Seen {
     more: bool,
     /// The first wake-up to come.
     next: Option<Timestamp>,
+    /// Why some partitions could not be ticked.
+    failed: Option<StoreError>,
 }
 
 /// One tick of all partitions, each group for itself: one that the store cannot reach does not hold up the others.
 async fn round(inner: &Inner, groups: &[Vec<Partition>]) -> Seen {
     let asked = Instant::now();
     let mut seen = Seen::default();
-    let mut failed = None;
     inner.pulse.begins();
     let ticks = groups.iter().map(|group| async move { (group, inner.store.tick(group, DUE_MAX).await) });
     let mut ticked: FuturesUnordered<_> = ticks.collect();
@@ -175,7 +185,7 @@ async fn round(inner: &Inner, groups: &[Vec<Partition>]) -> Seen {
         let ticks = match ticks {
             Ok(ticks) => ticks,
             Err(error) => {
-                failed = Some(error);
+                seen.failed = Some(error);
                 continue;
             }
         };
@@ -189,8 +199,7 @@ async fn round(inner: &Inner, groups: &[Vec<Partition>]) -> Seen {
             take(inner, *partition, asked, tick).await;
         }
     }
-    if let Some(error) = failed {
-        tracing::warn!(%error, "partitions could not be ticked; trying again");
+    if seen.failed.is_some() {
         // As soon as may be; not at once, whatever else there is to do.
         (seen.any, seen.more) = (true, false);
     }

@@ -2,6 +2,7 @@
 
 use crate::data::{Lane, P, create, field, run, workflow};
 use crate::fixture::{Fixture, PARTITIONS, redis_options};
+use crate::redis_cluster::RedisCluster;
 use crate::redis_server::{self, RedisServer};
 use bytes::Bytes;
 use downbeat::model::commit::{RunWrite, WakeOp};
@@ -155,4 +156,20 @@ async fn a_redis_is_restored_before_it_is_served() {
     let error = store.end_restore(&[1; 16], LeaseTime(5)).await.unwrap_err().to_string();
     assert!(error.contains("a server has worked on the store meanwhile"), "{error}");
     assert!(open(Purpose::Serve).await.is_err(), "and it is not served");
+    // An end that broke off had set some clocks; it is done again.
+    server.command("DEL db:{3}:clock");
+    assert_eq!(server.command("SET db:{1}:clock \"5 1700000000000000 0 1700000000000000\""), "+OK");
+    store.end_restore(&[1; 16], LeaseTime(5)).await.unwrap();
+    store.end_restore(&[1; 16], LeaseTime(5)).await.unwrap();
+    assert!(open(Purpose::Serve).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_cluster_is_restored_before_it_is_served() {
+    let cluster = RedisCluster::start(3, 0, redis_server::Options::default());
+    a_restore_ends_with_its_clocks(async |purpose| {
+        let options = store_redis::Options { purpose, ..redis_options() };
+        RedisStore::open(&cluster.url(), options).await.map(|store| store as Arc<dyn Moves>)
+    })
+    .await;
 }

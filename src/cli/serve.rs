@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where the state is: "embedded", or redis://host:port (also rediss://, unix://, redis+sentinel://)
+    /// Where the state is: "embedded", or redis://host:port (also rediss://, unix://, redis+sentinel://, redis+cluster://)
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// Directory of the embedded store
@@ -43,7 +43,7 @@ pub(super) struct Args {
     /// Threads that work on runs and requests [default: half the cores; with the embedded store all]
     #[arg(long, value_name = "N")]
     threads: Option<String>,
-    /// A limit of the doors, by its name in [limits]; may be given more than once
+    /// A limit of the doors, by its name in the section limits; may be given more than once
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
     limits: Vec<(&'static str, String)>,
     /// Settings file (TOML)

@@ -195,18 +195,23 @@ impl Audit {
         self.deleted.entry(run.clone()).or_default().push(truth);
     }
 
-    fn plan(&mut self, world: &World, state: &RunState) -> Arc<Plan> {
+    /// None: the version that was registered last went with the tail of the store, and a server that has not noticed yet
+    /// began a run of it.
+    fn plan(&mut self, world: &World, state: &RunState) -> Option<Arc<Plan>> {
         let key = (state.workflow.clone(), state.version);
         if let Some(plan) = self.plans.get(&key) {
-            return Arc::clone(plan);
+            return Some(Arc::clone(plan));
         }
         // Nothing stands between us and the map, so this is there at once.
         let read = world.memory.workflow(&state.workflow, Some(state.version));
-        let stored =
-            read.now_or_never().expect("memory answers at once").unwrap().expect("a run has a workflow");
+        let stored = read.now_or_never().expect("memory answers at once").unwrap();
+        let Some(stored) = stored else {
+            assert!(self.last_rolled_back.is_some(), "a run has a workflow");
+            return None;
+        };
         let plan = Arc::new(document::compile(&stored.document).expect("a stored document compiles"));
         self.plans.insert(key, Arc::clone(&plan));
-        plan
+        Some(plan)
     }
 
     fn changed(
@@ -222,7 +227,7 @@ impl Audit {
             Ok(decoded) => decoded,
             Err(error) => return world.violation(format_args!("run {run}: {error}")),
         };
-        let plan = self.plan(world, &state);
+        let Some(plan) = self.plan(world, &state) else { return };
         let old = self.runs.remove(run);
         let version = old.as_ref().map_or(0, |o| o.prefix.version());
         let (leased, rolled_back) = (&self.leased, self.last_rolled_back);
@@ -283,7 +288,7 @@ impl Audit {
                 }
                 let (prefix, state) =
                     decode(world, Partition(p), &run, &record).expect("what was valid still is");
-                let plan = self.plan(world, &state);
+                let Some(plan) = self.plan(world, &state) else { continue };
                 let old = was.remove(&run);
                 let same = old.as_ref().is_some_and(|o| o.prefix == prefix);
                 let rolled = !same || old.as_ref().is_some_and(|o| o.rolled);

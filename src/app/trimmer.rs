@@ -8,7 +8,7 @@
 //! Invariant: an entry of a run that exists is never trimmed here, nor one behind it.
 
 use super::inner::Inner;
-use crate::model::commit::{EventNote, Expect, RunWrite, WakeOp, Write};
+use crate::model::commit::{EventNote, Expect, RunWrite};
 use crate::model::ids::{Partition, RunId};
 use crate::model::time::{Span, Timestamp};
 use crate::store::{Batch, Result, StreamEntry, StreamPosition, Verdict};
@@ -117,18 +117,7 @@ async fn gone_through(
 
 /// For each run whether there is none.
 async fn absent(inner: &Inner, partition: Partition, runs: &[RunId]) -> Result<Vec<bool>> {
-    let check = |run: &RunId| RunWrite {
-        run: run.clone(),
-        expect: Expect::Absent,
-        write: Write::Check,
-        payloads: Vec::new(),
-        queue: Vec::new(),
-        wake: WakeOp::Keep,
-        index: None,
-        retain_until: None,
-        event: None,
-    };
-    let writes = runs.iter().map(|run| (partition, check(run))).collect();
+    let writes = runs.iter().map(|run| (partition, RunWrite::check(run, Expect::Absent))).collect();
     // Checks alone are not remembered, so that no lane is needed for them.
     let batch = Batch { lane: inner.boot, sequence: 1, writes };
     let committed = inner.store.commit(&batch).await?;

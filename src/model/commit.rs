@@ -117,6 +117,23 @@ pub struct RunWrite {
     pub event: Option<EventNote>,
 }
 
+impl RunWrite {
+    /// Compares one run and writes nothing.
+    pub fn check(run: &RunId, expect: Expect) -> Self {
+        Self {
+            run: run.clone(),
+            expect,
+            write: Write::Check,
+            payloads: Vec::new(),
+            queue: Vec::new(),
+            wake: WakeOp::Keep,
+            index: None,
+            retain_until: None,
+            event: None,
+        }
+    }
+}
+
 /// What the event stream says of one decision: which events of which run are new.
 /// A hint: the events themselves are in the run's log.
 ///

@@ -23,7 +23,7 @@ mod slot;
 
 use super::inner::{Inner, LaneInbox};
 use crate::model::command::Command;
-use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
+use crate::model::commit::{Expect, RunWrite, Write};
 use crate::model::ids::{Nonce, Partition, RunId};
 use crate::store::{Batch, Verdict};
 use decide::{LETTERS, Pending, Step, decide};
@@ -303,10 +303,10 @@ impl Lane {
             return None;
         }
         let write = if let Some(decision) = pending.decision.as_mut() {
-            std::mem::replace(&mut decision.write, check(&pending.run, Expect::Absent))
+            std::mem::replace(&mut decision.write, RunWrite::check(&pending.run, Expect::Absent))
         } else {
             let expect = self.slots.get(&pending.run).map_or(Expect::Absent, |s| s.known.expect());
-            check(&pending.run, expect)
+            RunWrite::check(&pending.run, expect)
         };
         if let Some(decision) = pending.decision.as_mut() {
             // The cache wants the payloads, the hub the note; both are cheap to keep.
@@ -485,21 +485,6 @@ fn off_the_runtime<T>(work: impl FnOnce() -> T) -> T {
         tokio::task::block_in_place(work)
     } else {
         work()
-    }
-}
-
-/// A check of one run and nothing else.
-fn check(run: &RunId, expect: Expect) -> RunWrite {
-    RunWrite {
-        run: run.clone(),
-        expect,
-        write: Write::Check,
-        payloads: Vec::new(),
-        queue: Vec::new(),
-        wake: WakeOp::Keep,
-        index: None,
-        retain_until: None,
-        event: None,
     }
 }
 

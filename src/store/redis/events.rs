@@ -104,12 +104,13 @@ pub(super) fn decode(
     if value == Value::Nil {
         return Ok(entries);
     }
+    let keys: Vec<_> = asked.iter().map(|(partition, _)| keys.events(*partition)).collect();
     for stream in reply::array(value, WHAT)? {
         let stream = reply::array(stream, WHAT)?;
         let [key, found] = <[Value; 2]>::try_from(stream).map_err(|_| reply::unexpected(WHAT))?;
         let key = reply::bytes(key, WHAT)?.unwrap_or_default();
-        let partition = asked.iter().map(|(p, _)| *p).find(|p| keys.events(*p).as_bytes() == key);
-        let partition = partition.ok_or_else(|| reply::unexpected(WHAT))?;
+        let at = keys.iter().position(|k| k.as_bytes() == key).ok_or_else(|| reply::unexpected(WHAT))?;
+        let partition = asked[at].0;
         for entry in reply::array(found, WHAT)? {
             let entry = reply::array(entry, WHAT)?;
             let [id, fields] = <[Value; 2]>::try_from(entry).map_err(|_| reply::unexpected(WHAT))?;

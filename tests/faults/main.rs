@@ -3,6 +3,7 @@
 //! `tests/crash` and `tests/routes` included.
 //!
 //! ```text
+//! address.rs     the address of Redis vanishes, or moves to another host
 //! stall.rs       Redis or a server stands still, or forks
 //! store.rs       Redis is full, read-only, busy, loading, silent, cut short, not ours
 //! replies.rs     the reply is lost after the write, for each kind of call
@@ -18,7 +19,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod address;
 mod events;
+#[path = "../support/network.rs"]
+mod network;
 #[path = "../support/redis.rs"]
 mod redis;
 mod replies;

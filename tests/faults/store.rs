@@ -38,13 +38,13 @@ async fn refuses(server: &mut Server, id: &str, passes: bool) {
 }
 
 /// Ready again, by itself.
-async fn recovers(door: Door) {
+pub(crate) async fn recovers(door: Door) {
     let ready = async || (readiness(door).await == 200).then_some(());
     until("it is ready again", Duration::from_secs(5), ready).await;
 }
 
 /// Runs go on while something is wrong with Redis between `begin` and `end`, and nothing is lost or done twice.
-async fn under_load(
+pub(crate) async fn under_load(
     redis: &mut RedisServer,
     begin: impl FnOnce(&mut RedisServer),
     end: impl FnOnce(&mut RedisServer),

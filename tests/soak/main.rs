@@ -3,7 +3,7 @@
 //! wanted; as a test it takes twenty seconds.
 //!
 //! ```text
-//!  callers ─► front proxy ─┐                    ┌─ proxy ─► Redis (append-only, everysec)
+//!  callers ─► front proxy ─┐                    ┌─ proxy ─► Redis (append-only file)
 //!  reader  ─► of each      ├─► server 1, 2  ────┤
 //!  workers ─► back proxy  ─┘                    └─ proxy, one for each server
 //!
@@ -78,7 +78,7 @@ async fn everything_that_can_go_wrong_at_random_loses_and_doubles_nothing() {
     println!("repeat the faults with {}", report::command(&settings));
     let site = Arc::new(site::Site::start(&settings));
     let load = load::Load::start(&site, &settings).await;
-    let nemesis = nemesis::Nemesis::new(Arc::clone(&site), settings.seed);
+    let nemesis = nemesis::Nemesis::new(Arc::clone(&site), &settings);
     let until = Instant::now() + Duration::from_secs(settings.seconds);
     let injected = nemesis.rage(settings.every, until).await;
     site.heal().await;

@@ -1,5 +1,6 @@
 //! The faults: which, where and for how long comes from the seed. Several may hold at a time, but one at each thing.
 
+use crate::Settings;
 use crate::site::{Hand, Site};
 use crate::support::proxy::{Mode, Proxy};
 use downbeat::model::entropy::SeededEntropy;
@@ -89,6 +90,9 @@ impl Fault {
     }
 }
 
+/// How often a master of a cluster is killed.
+const MASTERS: Duration = Duration::from_mins(1);
+
 /// How often each was injected.
 pub(crate) type Injected = BTreeMap<Fault, usize>;
 
@@ -96,6 +100,7 @@ pub(crate) type Injected = BTreeMap<Fault, usize>;
 pub(crate) struct Nemesis {
     site: Arc<Site>,
     random: SeededEntropy,
+    masters_die: bool,
 }
 
 /// What was drawn for one fault.
@@ -115,8 +120,9 @@ impl Drawn {
 }
 
 impl Nemesis {
-    pub(crate) fn new(site: Arc<Site>, seed: u64) -> Self {
-        Self { site, random: SeededEntropy::new(seed ^ 0x5eed) }
+    pub(crate) fn new(site: Arc<Site>, settings: &Settings) -> Self {
+        let random = SeededEntropy::new(settings.seed ^ 0x5eed);
+        Self { site, random, masters_die: settings.redis == "cluster" }
     }
 
     fn draw(&self) -> Drawn {
@@ -125,20 +131,33 @@ impl Nemesis {
         Drawn { fault, which: number(1_000), share: number(1_000) as f64 / 1_000.0 }
     }
 
-    /// One fault after the other until it is over, and until the last of them is.
+    /// One fault after the other until it is over, and until the last of them is. Of a cluster, a master dies each
+    /// minute whatever else is drawn.
     pub(crate) async fn rage(self, every: Duration, until: Instant) -> Injected {
         let mut injected = Injected::new();
         let mut going_on = tokio::task::JoinSet::new();
         let mut pause = tokio::time::interval(every);
+        let mut masters = tokio::time::interval_at(Instant::now() + MASTERS, MASTERS);
         loop {
-            pause.tick().await;
+            let master_dies = tokio::select! {
+                biased;
+                _ = masters.tick(), if self.masters_die => true,
+                _ = pause.tick() => false,
+            };
             if Instant::now() >= until {
                 break;
             }
-            let drawn = self.draw();
-            println!("{drawn:?}");
             let site = Arc::clone(&self.site);
-            going_on.spawn(async move { (drawn.fault, strike(&site, drawn).await) });
+            let mut drawn = self.draw();
+            if master_dies {
+                drawn.fault = Fault::KillRedis;
+                println!("{drawn:?}");
+                // After what holds there already.
+                going_on.spawn(async move { (drawn.fault, site.redis.lock().await.strike(drawn).await) });
+            } else {
+                println!("{drawn:?}");
+                going_on.spawn(async move { (drawn.fault, strike(&site, drawn).await) });
+            }
         }
         while let Some(done) = going_on.join_next().await {
             let (fault, struck) = done.unwrap();

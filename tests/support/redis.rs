@@ -23,6 +23,9 @@ pub(crate) struct Options {
 #[derive(Debug)]
 pub(crate) struct RedisServer {
     options: Options,
+    /// The network namespace that it is in, if it is in one.
+    namespace: Option<String>,
+    host: String,
     port: u16,
     dir: TempDir,
     child: Option<Child>,
@@ -40,8 +43,8 @@ impl RedisServer {
             // Free now; if somebody takes it before the server does, the server ends and we try another.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let port = if port < limit { port } else { 20_000 + port % (limit - 20_000) };
-            let dir = tempfile::tempdir().unwrap();
-            let mut server = Self { options: options.clone(), port, dir, child: None };
+            let mut server = Self::none();
+            (server.options, server.port) = (options.clone(), port);
             if server.run() {
                 return server;
             }
@@ -49,14 +52,31 @@ impl RedisServer {
         panic!("no redis-server could be started");
     }
 
+    /// Starts one in a network namespace, where it takes connections at each of its addresses; `host` is the one by which
+    /// it is asked here.
+    pub(crate) fn start_in(namespace: &str, host: &str, options: Options) -> Self {
+        let mut server = Self::none();
+        (server.options, server.port) = (options, 6379);
+        (server.namespace, server.host) = (Some(namespace.to_owned()), host.to_owned());
+        assert!(server.run(), "redis-server did not start in {namespace}");
+        server
+    }
+
     /// One that was never started: to stand where another one was.
     pub(crate) fn none() -> Self {
-        Self { options: Options::default(), port: 0, dir: tempfile::tempdir().unwrap(), child: None }
+        Self {
+            options: Options::default(),
+            namespace: None,
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            dir: tempfile::tempdir().unwrap(),
+            child: None,
+        }
     }
 
     /// Its address.
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://{}:{}", self.host, self.port)
     }
 
     /// Its port.
@@ -67,7 +87,7 @@ impl RedisServer {
     /// Ends it in order: an append-only file is complete.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            if let Ok(mut socket) = TcpStream::connect(("127.0.0.1", self.port)) {
+            if let Ok(mut socket) = TcpStream::connect((&*self.host, self.port)) {
                 let _ = socket.write_all(b"SHUTDOWN NOSAVE\r\n");
                 let _ = socket.read_to_end(&mut Vec::new());
             }
@@ -108,7 +128,7 @@ impl RedisServer {
 
     /// Sends one command in its inline form and returns the first line of the answer.
     pub(crate) fn command(&self, line: &str) -> String {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut socket = TcpStream::connect((&*self.host, self.port)).unwrap();
         socket.write_all(format!("{line}\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         BufReader::new(socket).read_line(&mut answer).unwrap();
@@ -117,7 +137,7 @@ impl RedisServer {
 
     /// Sends one command in its inline form and returns all lines of the text that it answers.
     pub(crate) fn lines(&self, line: &str) -> Vec<String> {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut socket = TcpStream::connect((&*self.host, self.port)).unwrap();
         socket.write_all(format!("{line}\r\nQUIT\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
@@ -132,7 +152,7 @@ impl RedisServer {
 
     /// A section of what it says about itself.
     pub(crate) fn info(&self, section: &str) -> String {
-        let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let mut socket = TcpStream::connect((&*self.host, self.port)).unwrap();
         socket.write_all(format!("INFO {section}\r\nQUIT\r\n").as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
@@ -141,8 +161,17 @@ impl RedisServer {
 
     fn run(&mut self) -> bool {
         let binary = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
-        let mut child = Command::new(binary)
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""])
+        let (mut command, bind) = match &self.namespace {
+            None => (Command::new(binary), ["--bind", "127.0.0.1", "--protected-mode", "yes"]),
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", namespace]).arg(binary);
+                (command, ["--bind", "*", "--protected-mode", "no"])
+            }
+        };
+        let mut child = command
+            .args(["--port", &self.port.to_string(), "--save", ""])
+            .args(bind)
             .args(["--appendonly", if self.options.aof { "yes" } else { "no" }])
             .arg("--dir")
             .arg(self.dir.path())

@@ -1,6 +1,6 @@
 //! Who is let in, and over what.
 
-use super::redis_server::{Options as Server, RedisServer};
+use super::redis_server::{FREE_PORT, Options as Server, RedisServer};
 use super::*;
 use data::{add, entry, field, named, note, session};
 use downbeat::model::commit::{RunWrite, WakeOp};
@@ -173,12 +173,12 @@ async fn a_user_with_the_rights_of_the_guide_can_do_all() {
 // ---- TLS
 
 /// An authority with a certificate for `localhost` and one for us.
-struct Certificates {
+pub(crate) struct Certificates {
     dir: tempfile::TempDir,
 }
 
 impl Certificates {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
@@ -203,24 +203,24 @@ impl Certificates {
         self.dir.path().join(name)
     }
 
+    /// What a Redis is told of them.
+    pub(crate) fn args(&self) -> Vec<String> {
+        let of = [("cert-file", "server.pem"), ("key-file", "server.key"), ("ca-cert-file", "ca.pem")];
+        let args =
+            of.map(|(what, name)| [format!("--tls-{what}"), self.path(name).to_str().unwrap().to_owned()]);
+        args.into_iter().flatten().collect()
+    }
+
     /// A server that speaks TLS on the port beside its own, and wants certificates.
     fn server(&self) -> (RedisServer, u16) {
-        let text = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let server = server(&[
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &text("server.pem"),
-            "--tls-key-file",
-            &text("server.key"),
-            "--tls-ca-cert-file",
-            &text("ca.pem"),
-        ]);
+        let mut args = self.args();
+        args.extend(["--tls-port", FREE_PORT].map(str::to_owned));
+        let server = RedisServer::start(Server { args, ..Server::default() });
+        let port = server.tls_port();
         (server, port)
     }
 
-    fn access(&self) -> Access {
+    pub(crate) fn access(&self) -> Access {
         Access {
             ca_file: Some(self.path("ca.pem")),
             cert_file: Some(self.path("client.pem")),

@@ -3,12 +3,14 @@
 //! ```text
 //! faults.rs   cuts, crumbs, black holes, the backlog     login.rs   passwords, users, TLS, sockets
 //! primary.rs  replicas, loading, busy, Sentinel, WAIT    proxy.rs   stands between and misbehaves
+//! cluster.rs  TLS, nodes that do not agree
 //! ```
 //!
 //! Each test has servers of its own. Nothing is waited for by the clock: [`until`] asks until it is so.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod cluster;
 #[allow(dead_code, reason = "words of the contract suite, of which a part is used")]
 #[path = "../store_contract/data.rs"]
 mod data;
@@ -16,6 +18,8 @@ mod faults;
 mod login;
 mod primary;
 mod proxy;
+#[path = "../support/cluster.rs"]
+mod redis_cluster;
 #[path = "../support/redis.rs"]
 mod redis_server;
 

@@ -43,7 +43,11 @@ impl RedisCluster {
             // Epochs that differ, so that nobody quarrels about who is right.
             master.command(&format!("CLUSTER SET-CONFIG-EPOCH {}", n + 1));
         }
-        let first = cluster.nodes[0].port();
+        // The port of the bus follows from that for clients of the same kind.
+        let first = match cluster.nodes[0].tls_port() {
+            0 => cluster.nodes[0].port(),
+            port => port,
+        };
         for node in &cluster.nodes[1..] {
             assert_eq!(node.command(&format!("CLUSTER MEET 127.0.0.1 {first}")), "+OK");
         }

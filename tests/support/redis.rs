@@ -19,6 +19,9 @@ pub(crate) struct Options {
     pub(crate) args: Vec<String>,
 }
 
+/// Stands in [`Options::args`] for a free port.
+pub(crate) const FREE_PORT: &str = "{free port}";
+
 /// A running (or stopped) server.
 #[derive(Debug)]
 pub(crate) struct RedisServer {
@@ -41,10 +44,15 @@ impl RedisServer {
     pub(crate) fn start_below(options: Options, limit: u16) -> Self {
         for _ in 0..50 {
             // Free now; if somebody takes it before the server does, the server ends and we try another.
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let port = if port < limit { port } else { 20_000 + port % (limit - 20_000) };
+            let free = || {
+                let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+                if port < limit { port } else { 20_000 + port % (limit - 20_000) }
+            };
             let mut server = Self::none();
-            (server.options, server.port) = (options.clone(), port);
+            (server.options, server.port) = (options.clone(), free());
+            for arg in server.options.args.iter_mut().filter(|a| *a == FREE_PORT) {
+                *arg = free().to_string();
+            }
             if server.run() {
                 return server;
             }
@@ -82,6 +90,12 @@ impl RedisServer {
     /// Its port.
     pub(crate) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Its port for TLS; 0 if it has none.
+    pub(crate) fn tls_port(&self) -> u16 {
+        let mut args = self.options.args.iter().skip_while(|a| *a != "--tls-port");
+        args.nth(1).map_or(0, |port| port.parse().unwrap())
     }
 
     /// Ends it in order: an append-only file is complete.

@@ -134,6 +134,7 @@ pub fn start(input: Option<&[u8]>) -> Command {
         input: input.map(Bytes::copy_from_slice),
         tags: BTreeMap::new(),
         priority: None,
+        retention: None,
         start_at: None,
         origin: None,
         not_after: None,

@@ -197,7 +197,7 @@ async fn command_for(inner: &Inner, from: &RunId, to: &RunId, parcel: Parcel) ->
 }
 
 async fn start_of(inner: &Inner, from: &RunId, to: &RunId, start: StartFor) -> Result<Command, AppError> {
-    let StartFor { workflow, version, input, tags, priority, origin } = start;
+    let StartFor { workflow, version, input, tags, priority, retention, origin } = start;
     let version = match version {
         Some(version) => version,
         None => inner.plans.newest(&workflow).await?,
@@ -216,6 +216,7 @@ async fn start_of(inner: &Inner, from: &RunId, to: &RunId, start: StartFor) -> R
         input: (&input[..] != b"null").then_some(input),
         tags,
         priority,
+        retention,
         start_at: None,
         origin: Some(origin),
         not_after: Some(inner.clock.now().plus(START_WITHIN)),

@@ -248,6 +248,7 @@ impl<'a> Stage<'a> {
             input: self.script.input.clone(),
             tags: BTreeMap::new(),
             priority: None,
+            retention: None,
             start_at: self.script.start_at,
             origin: None,
             not_after: None,

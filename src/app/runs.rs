@@ -113,6 +113,7 @@ async fn prepare(inner: &Inner, request: &StartRequest) -> Result<(RunId, Comman
         input,
         tags: request.tags.clone(),
         priority: request.priority,
+        retention: None,
         start_at,
         origin: None,
         not_after: None,

@@ -62,6 +62,8 @@ pub(super) fn delivery(state: &RunState, plan: &Plan, number: u32) -> Option<Del
                 input: state.tasks.get(*node as usize)?.input.clone(),
                 tags: std::collections::BTreeMap::new(),
                 priority: (urgent != 0).then_some(urgent),
+                // What is looked at with its parent stays as long; what lives by itself has its own rule.
+                retention: (!detached).then_some(state.retention),
                 origin: Origin::Parent(Parent {
                     run: state.id.clone(),
                     task: state.path_of(plan, *node),

@@ -89,6 +89,7 @@ pub(super) fn start() -> Start {
         input: None,
         tags: BTreeMap::new(),
         priority: None,
+        retention: None,
         start_at: None,
         origin: None,
         not_after: None,

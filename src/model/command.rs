@@ -241,6 +241,8 @@ pub struct Start {
     pub tags: BTreeMap<String, String>,
     /// Priority of this run over that of the document.
     pub priority: Option<i32>,
+    /// How long it is kept when it has ended, in place of what its document says: that of its parent.
+    pub retention: Option<Span>,
     /// When it is to begin; none or a past time is at once.
     pub start_at: Option<Timestamp>,
     /// Who started it, if it is no caller.

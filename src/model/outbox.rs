@@ -19,7 +19,7 @@
 use super::command::{Command, Outcome, Refusal};
 use super::ids::{RunId, TaskPath, WorkflowName};
 use super::payload::Payload;
-use super::time::Timestamp;
+use super::time::{Span, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Messages of one record; `M` is what its kind of record says.
@@ -112,6 +112,8 @@ pub struct StartFor {
     pub tags: BTreeMap<String, String>,
     /// Its priority in place of that of the document.
     pub priority: Option<i32>,
+    /// How long it is kept when it has ended, in place of what its document says. A schedule asks for none.
+    pub retention: Option<Span>,
     /// What it is told to remember of who started it.
     pub origin: Origin,
 }

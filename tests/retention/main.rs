@@ -81,6 +81,7 @@ fn ended(n: usize, payload: &Bytes) -> RunWrite {
         input: None,
         tags: std::collections::BTreeMap::new(),
         priority: None,
+        retention: None,
         start_at: None,
         origin: None,
         not_after: None,

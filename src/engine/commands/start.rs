@@ -34,7 +34,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
         input,
         open_tasks: plan.body.end,
         tasks: own.map(|t| TaskState::pending(t.needs.len() as u32)).collect(),
-        ..RunState::begun(start, now, plan.retention)
+        ..RunState::begun(start, now, start.retention.unwrap_or(plan.retention))
     };
     txn.work = Some(Work { written, ..Work::on(state) });
     let mut step: Step<'_> = txn.step()?;

@@ -364,6 +364,7 @@ impl<'a> Work<'a> {
             input: d.input.clone(),
             tags: d.tags.clone(),
             priority: d.priority,
+            retention: None,
             origin: Origin::Schedule { home: self.home.clone(), slot },
         };
         self.state.outbox.push(run.clone(), ScheduleErrand::Start(message));

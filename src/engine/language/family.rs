@@ -86,7 +86,7 @@ impl Family {
             Parcel::IsOpen => panic!("no run asks this"),
             Parcel::Command(command) => (String::new(), command),
             Parcel::Start(start) => {
-                let StartFor { workflow, input, tags, priority, origin, .. } = *start;
+                let StartFor { workflow, input, tags, priority, retention, origin, .. } = *start;
                 if !self.documents.contains_key(workflow.as_str()) {
                     let answer =
                         outbox::Answer::Refused { code: "workflow_not_found".into(), message: "no".into() };
@@ -101,6 +101,7 @@ impl Family {
                     input,
                     tags,
                     priority,
+                    retention,
                     start_at: None,
                     origin: Some(origin),
                     not_after: None,
@@ -343,6 +344,26 @@ fn a_detached_child_lives_its_own_life() {
     f.play(|_, _| super::ok("1"));
     assert_eq!(f.status(&child), "completed");
     assert!(f.runs[&child].world.run().outbox.is_empty());
+}
+
+#[test]
+fn a_child_is_kept_as_long_as_its_parent_and_a_detached_one_by_its_own_rule() {
+    let parent = "retention: 2h\ntasks:\n  go: { workflow: child }\n  off: { workflow: { name: child, detach: true } }\n";
+    let child = "retention: 5m\ntasks:\n  a: { workflow: leaf }\n";
+    let leaf = "tasks:\n  b: { type: work }\n";
+    let mut f = Family::new(&[("parent", parent), ("child", child), ("leaf", leaf)], "null");
+    f.play(|_, _| super::ok("1"));
+    let kept = |f: &Family, run: &RunId| {
+        let state = f.runs[run].world.run();
+        Span(state.kept_until().unwrap().0 - state.ended_at.unwrap().0)
+    };
+    let (go, off) = (f.child("go"), f.child("off"));
+    for run in [&id(ROOT), &go, &f.child_in(&go, "a")] {
+        assert_eq!(kept(&f, run), Span::secs(7_200), "{run}");
+    }
+    // Not less than its start may be on its way twice.
+    assert_eq!(kept(&f, &off), Span::secs(300).max(crate::model::run::ORIGIN_KEPT));
+    assert_eq!(f.runs[&f.child_in(&off, "a")].world.run().retention, Span::secs(300));
 }
 
 #[test]

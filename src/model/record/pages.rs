@@ -223,6 +223,7 @@ mod tests {
             input: None,
             tags: BTreeMap::new(),
             priority: None,
+            retention: None,
             start_at: None,
             origin: None,
             not_after: None,

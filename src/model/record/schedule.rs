@@ -443,7 +443,7 @@ fn message(r: &mut Reader<'_>, zero: Timestamp) -> Result<Message<ScheduleErrand
         if parts & start::PRIORITY == 0 { None } else { Some(i32::try_from(r.i64()?).map_err(bad)?) };
     let home = RunId::new(r.text()?).map_err(bad)?;
     let origin = Origin::Schedule { home, slot: instant(r, zero)? };
-    let start = StartFor { workflow, version, input, tags, priority, origin };
+    let start = StartFor { workflow, version, input, tags, priority, retention: None, origin };
     Ok(Message { to, what: ScheduleErrand::Start(start) })
 }
 
@@ -482,6 +482,7 @@ mod tests {
                 input: Payload::Inline("7".into()),
                 tags: tags.clone(),
                 priority: Some(-3),
+                retention: None,
                 origin: Origin::Schedule { home: run("home"), slot: at(120) },
             }),
         );
@@ -493,6 +494,7 @@ mod tests {
                 input: Payload::Null,
                 tags: BTreeMap::new(),
                 priority: None,
+                retention: None,
                 origin: Origin::Schedule { home: run("home"), slot: at(121) },
             }),
         );

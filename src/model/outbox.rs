@@ -88,6 +88,10 @@ pub struct Delivery {
 
 /// What a delivery does to its target.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is moved once; a box would be an allocation for each message"
+)]
 pub enum Parcel {
     /// Starts it.
     Start(Box<StartFor>),

@@ -1,7 +1,7 @@
 //! A file to a store: an empty one, or one whose restore from the same file was interrupted.
 //!
-//! Records are written through `Store::commit` byte for byte, each over none, with what stands beside them made anew
-//! (`engine::standing`). So a restore that is begun again finds what it wrote before and writes it once more.
+//! Records are written through `Store::commit`, each over none, with what stands beside them made anew (`engine::standing`);
+//! byte for byte, but that whatever waits for another record asks it at once. So a restore that is begun again finds what it wrote before and writes it once more.
 //!
 //! What a record says of the world it was in ends by the rules of leases: its sessions are not there, and the lease clocks
 //! go on from the latest that was copied, so no lease seems to be of the future.
@@ -10,7 +10,7 @@ use super::file::{End, Frame, Reader, Summary};
 use super::{MoveError, Result};
 use crate::app::plans::Plans;
 use crate::app::records;
-use crate::engine::standing;
+use crate::engine::{homes, standing};
 use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
 use crate::model::ids::{Nonce, Partition, Prefix, RunId};
 use crate::model::payload::Field;
@@ -177,7 +177,9 @@ impl Paste<'_> {
         let Some(Current { run, record, pages, payloads, bytes, expect }) = self.current.take() else {
             return Ok(());
         };
-        let standing = self.standing(&run, &record, &pages).await?;
+        let (standing, changed) = self.standing(&run, &record, &pages).await?;
+        let payloads = payloads.into_iter().filter(|(field, _)| changed.iter().all(|(f, _)| f != field));
+        let payloads = payloads.chain(changed.iter().cloned()).collect();
         self.done.records += 1;
         // The same id once more is another run, begun while the backup went on.
         if self.batch.iter().any(|w| w.run == run) {
@@ -188,18 +190,31 @@ impl Paste<'_> {
         if self.batch.len() >= BATCH || self.bytes >= BATCH_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    async fn standing(&self, run: &RunId, record: &Bytes, pages: &[(Field, Bytes)]) -> Result<RunWrite> {
+    /// The write of a record, which asks anew for what others may have told it, and the pages that this changes.
+    async fn standing(
+        &self,
+        run: &RunId,
+        record: &Bytes,
+        pages: &[(Field, Bytes)],
+    ) -> Result<(RunWrite, Vec<(Field, Bytes)>)> {
         let bad = |what: String| MoveError::Record { run: run.to_string(), what };
+        let prefix = Prefix::of(record).ok_or_else(|| bad("it is shorter than its prefix".into()))?;
         if run.is_reserved() {
             let state = record.get(Prefix::LEN..).unwrap_or_default();
-            let home = record::homes::decode(state).map_err(|e| bad(e.to_string()))?;
-            return Ok(standing::of_home(run, &home, record.clone(), self.now));
+            let mut home = record::homes::decode(state).map_err(|e| bad(e.to_string()))?;
+            let mut record = record.clone();
+            if homes::ask_anew(&mut home, self.now) {
+                let mut bytes = prefix.0.to_vec();
+                record::homes::encode_into(&home, &mut bytes);
+                record = bytes.into();
+            }
+            return Ok((standing::of_home(run, &home, record, self.now), Vec::new()));
         }
         let (_, head) = records::head(record).map_err(|e| bad(e.to_string()))?;
         let page = |field: &Field| pages.iter().find(|(f, _)| f == field).map(|(_, value)| value.clone());
         let values: Vec<_> = head.fields().iter().map(page).collect();
         let state = head.complete(&values).map_err(|e| bad(e.to_string()))?;
-        let state = state.ok_or_else(|| bad("its pages are not of its record".into()))?;
+        let mut state = state.ok_or_else(|| bad("its pages are not of its record".into()))?;
         if state.id != *run {
             return Err(bad(format!("its record is that of run {}", state.id)));
         }
@@ -209,7 +224,14 @@ impl Paste<'_> {
         } else {
             None
         };
-        Ok(standing::of_run(plan.as_deref(), &state, record.clone()))
+        let (base, mut record, mut changed) = (state.clone(), record.clone(), Vec::new());
+        if standing::ask_anew(&mut state, self.now) {
+            changed = record::lay_out(Some(&base), &mut state, prefix.version());
+            let mut bytes = prefix.0.to_vec();
+            record::encode_into(&state, &mut bytes);
+            record = bytes.into();
+        }
+        Ok((standing::of_run(plan.as_deref(), &state, record), changed))
     }
 
     async fn flush(&mut self) -> Result<()> {

@@ -175,6 +175,19 @@ impl<'a> HomeTxn<'a> {
     }
 }
 
+/// Has a home ask those of which it holds that they hold a slot, or are open, when it is looked at next. False: there are
+/// none, and it is as it was.
+pub fn ask_anew(home: &mut Home, now: Timestamp) -> bool {
+    match home {
+        Home::Semaphore(semaphore) => semaphore::suspect_all(semaphore, now),
+        Home::Schedule(schedule) if !schedule.open.is_empty() => {
+            schedule.ask_at = Some(now);
+            true
+        }
+        Home::Schedule(_) | Home::Bucket(_) | Home::ScheduleNames(_) => false,
+    }
+}
+
 /// When a record has to be looked at next.
 pub(super) fn wake_at(home: &Home, now: Timestamp) -> Timestamp {
     match home {

@@ -90,6 +90,16 @@ pub(super) fn apply(
     Ok(Outcome::Accepted)
 }
 
+/// Has all that hold a slot asked, when it is looked at next, whether they do. False: nobody holds one.
+pub(super) fn suspect_all(semaphore: &mut Semaphore, now: Timestamp) -> bool {
+    semaphore.ask_at = now.min(semaphore.ask_at);
+    let long_ago = Timestamp(now.0.saturating_sub(ASK_EVERY.0));
+    for held in semaphore.holders.values_mut() {
+        held.since = held.since.min(long_ago);
+    }
+    !semaphore.holders.is_empty()
+}
+
 fn drop_claim(semaphore: &mut Semaphore, claim: &Claim) {
     if let Some(held) = semaphore.holders.remove(claim) {
         semaphore.outbox.pending.remove(&held.grant);

@@ -128,6 +128,29 @@ fn a_claim_that_its_run_does_not_know_gives_its_slot_to_the_next() {
 }
 
 #[test]
+fn a_copy_asks_all_that_hold_a_slot_at_once() {
+    let mut s = Stage::new(Semaphore::home(KEY));
+    assert!(!ask_anew(&mut Home::Bucket(Bucket { key: KEY.into(), paid_until: s.now }), s.now));
+    s.acquire("a", 1, 2).unwrap();
+    s.acquire("b", 2, 2).unwrap();
+    for (_, number) in s.granted() {
+        s.settle(number, Answer::Done);
+    }
+    s.now = s.now.plus(Span::secs(1));
+    s.wake();
+    assert_eq!(names(&s.granted()), [""; 0]);
+    let now = s.now;
+    assert!(ask_anew(&mut s.home.as_mut().unwrap().0, now));
+    assert_eq!(wake_at(&s.home.as_ref().unwrap().0, now), now);
+    s.wake();
+    let asked = s.granted();
+    assert_eq!(names(&asked), ["a", "b"]);
+    s.settle(asked[0].1, Answer::Gone);
+    s.settle(asked[1].1, Answer::Done);
+    assert_eq!(s.semaphore().unwrap().holders.len(), 1);
+}
+
+#[test]
 fn grants_come_again_until_they_are_answered() {
     let mut s = Stage::new(Semaphore::home(KEY));
     s.acquire("a", 1, 1).unwrap();

@@ -3,8 +3,8 @@
 use super::super::children::child_of;
 use super::super::history::attempts;
 use super::super::homes::local::Homes;
-use super::super::payload;
 use super::super::testing::{World, start};
+use super::super::{payload, standing};
 use super::{Answer, Player};
 use crate::model::command::{Action, ChildEnd, Command, Outcome, Refusal, ReportedFailure, Start};
 use crate::model::document::{self, Format};
@@ -553,6 +553,31 @@ fn an_end_that_the_store_has_lost_is_asked_for() {
     f.pass(Span::secs(601));
     f.play(|_, _| super::ok("1"));
     assert_eq!(f.status(&id(ROOT)), "completed");
+}
+
+#[test]
+fn a_copy_of_a_moment_before_its_child_ended_asks_at_once() {
+    let mut f = Family::new(&[("parent", PARENT), ("child", CHILD)], r#"{"n":1}"#);
+    f.carry();
+    let child = f.child("go");
+    f.work(&child, "a", super::ok("1"));
+    f.work(&child, "b", super::ok("1"));
+    f.post.clear();
+    // The child is copied after it was heard, its parent before that.
+    let last = f.runs[&child].world.run().outbox.last;
+    f.settle(&child, last, outbox::Answer::Done);
+    let (now, world) = (f.now.plus(Span::secs(1)), &mut f.runs.get_mut(&id(ROOT)).unwrap().world);
+    let copy = world.state.as_mut().unwrap();
+    assert!(standing::ask_anew(copy, now));
+    world.wake = copy.armed;
+    assert_eq!((world.wake, f.root().at("go")), (Some(now), "waiting"));
+    f.pass(Span::secs(1));
+    f.play(|_, _| super::ok("1"));
+    assert_eq!(f.status(&id(ROOT)), "completed");
+    // Whoever waits for nobody is as it was.
+    let mut ended = f.root_state().clone();
+    assert!(!standing::ask_anew(&mut ended, now));
+    assert_eq!(&ended, f.root_state());
 }
 
 #[test]

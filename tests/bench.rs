@@ -256,6 +256,14 @@ fn what_cannot_be_measured_is_refused_before_anything_starts() {
     }
 }
 
+#[test]
+fn redis_saves_itself_as_often_as_is_wanted_meanwhile() {
+    let summary = measured("workers --workers 2 --runs 10 --idle 4 --fork-every 1");
+    let forks = summary["redis_forks"].as_u64().unwrap();
+    assert!(forks >= 3, "{forks}");
+    assert!(summary["redis_longest_fork_ms"].as_f64().unwrap() > 0.0);
+}
+
 /// The processes that the threads of a process have started.
 fn children(of: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{of}/task")).into_iter().flatten();

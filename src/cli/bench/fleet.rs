@@ -291,6 +291,11 @@ impl Fleet {
         Some((told.count("total_commands_processed")?, told.count("cmdstat_evalsha")?))
     }
 
+    /// Each Redis, as `host:port`.
+    pub(super) fn redis(&self) -> &[String] {
+        &self.redis
+    }
+
     /// The address of the Redis that is measured, if it is known.
     pub(super) fn redis_url(&self) -> Option<&str> {
         self.redis_url.as_deref()

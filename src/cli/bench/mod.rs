@@ -13,6 +13,7 @@
 //! flow.rs     the measured workflows           audit.rs    what is counted afterwards
 //! fleet.rs    the processes, what they cost, and what Redis says
 //! ceiling.rs  the commit script alone          stats.rs    percentiles, summary.json
+//! forks.rs    Redis saves itself meanwhile
 //! worker.rs   the no-op worker
 //! progress.rs the line that says how it goes
 //! series.rs charts.rs    of the chain, what happened when: series.csv, series.json and pictures
@@ -35,6 +36,7 @@ mod charts;
 mod fanout;
 mod fleet;
 mod flow;
+mod forks;
 mod idle;
 mod link;
 mod open;
@@ -54,8 +56,10 @@ use crate::lifecycle::Lifecycle;
 use crate::model::payload::PAYLOAD_MAX;
 use fleet::Fleet;
 use flow::Flow;
+use forks::Forks;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub(super) use worker::{Args as WorkerArgs, run as run_worker};
 
@@ -137,6 +141,10 @@ pub(super) struct Args {
     /// Measures afterwards, on the same Redis, what the commit script does alone, and tells our share of it
     #[arg(long, conflicts_with = "server")]
     ceiling: bool,
+    /// Has the Redis that it starts save itself (BGSAVE) this often meanwhile, and tells how often it did and how long the
+    /// longest fork held it up
+    #[arg(long, value_name = "SECONDS", conflicts_with = "server", value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    fork_every: Option<u32>,
     /// Measures this server instead of one of our own
     #[arg(long, value_name = "URL", conflicts_with = "store")]
     server: Option<String>,
@@ -284,6 +292,11 @@ impl Args {
                            redis://host:port";
             return Err(Failure::usage(message));
         }
+        if self.fork_every.is_some() && !matches!(&*self.store, "redis" | "cluster") {
+            return Err(Failure::usage(
+                "--fork-every is for a Redis of its own; give --store redis or cluster",
+            ));
+        }
         if self.servers > 1 && self.store == "embedded" {
             return Err(Failure::usage("the embedded store is for one server; give --store redis"));
         }
@@ -351,7 +364,14 @@ async fn measure(args: Args) -> Outcome {
     }
     open_files();
     let mut fleet = Fleet::start(&args).await?;
+    let every = args.fork_every.map(|seconds| Duration::from_secs(seconds.into()));
+    let forks = every.map(|every| Forks::start(fleet.redis().to_vec(), every));
     let mut summary = scenario(&args, &mut fleet).await?;
+    if let Some(forks) = forks {
+        let forked = forks.end().await?;
+        summary.add("redis_forks", Some(forked.times));
+        summary.add("redis_longest_fork_ms", Some(forked.longest_ms));
+    }
     fleet.tell(&args, &mut summary);
     if args.ceiling {
         ceiling::add(&args, &fleet, &mut summary).await?;
@@ -484,6 +504,8 @@ mod tests {
             ("chain --ceiling --store redis://u:p@h:1", "without a password"),
             ("chain --servers 2 --store embedded --workers 2", "for one server"),
             ("attach --servers 2", "measures one server"),
+            ("chain --fork-every 1 --store redis://h:1", "for a Redis of its own"),
+            ("chain --fork-every 1 --store embedded", "for a Redis of its own"),
             ("link --store embedded", "is about Redis"),
             ("link --server http://h:1", "is about Redis"),
             ("link --workers 2", "--workers is for"),

@@ -165,12 +165,12 @@ async fn text(address: &str, command: &str) -> Option<String> {
 }
 
 /// Tells Redis to do something.
-async fn told(address: &str, command: &str) -> Result<(), Failure> {
+pub(super) async fn told(address: &str, command: &str) -> Result<(), Failure> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("{command}\r\n").as_bytes()).await?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer).await?;
-    if answer.trim() == "+OK" {
+    if answer.starts_with('+') {
         return Ok(());
     }
     Err(Failure::failed(format!("redis-server: {command}: {}", answer.trim())))

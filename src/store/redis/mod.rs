@@ -157,7 +157,12 @@ impl RedisStore {
                 let ticked = open::exists(&mut prepared.talk, &Keys::ALONE.clock(HOME)).await?;
                 let wanted = open::Wanted { partitions, usual: PARTITIONS, purpose, ticked };
                 let layout = open::layout(&mut prepared.talk, wanted).await?;
-                (Servers::One(link::Link::new(dialer, options, prepared, layout, hints.clone())), layout)
+                let confirming = match durability {
+                    Durability::Local => None,
+                    Durability::Replicated => Some(open::prepared(&dialer, durability, false).await?),
+                };
+                let link = link::Link::new(dialer, options, prepared, confirming, layout, hints.clone());
+                (Servers::One(link), layout)
             }
         };
         Ok(Arc::new(Self {

@@ -245,6 +245,7 @@ impl<'a> Txn<'a> {
                 index: None,
                 retain_until: Some(None),
                 event: None,
+                of: None,
             };
             return Some(Decision {
                 state: None,
@@ -297,6 +298,7 @@ impl<'a> Txn<'a> {
             index: base.is_none().then_some(state.created_at),
             retain_until,
             event,
+            of: None,
         };
         Some(Decision { state: Some(state), home: None, prefix, write, revoked, deliveries })
     }

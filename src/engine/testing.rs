@@ -50,6 +50,7 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
     }
     Plan {
         name: WorkflowName::new("flow").unwrap(),
+        digest: 0,
         description: None,
         body: 0..tasks.len() as u32,
         finally: None,

@@ -87,6 +87,7 @@ mod field {
     pub(super) const ORIGIN: u8 = 30;
     pub(super) const OUTBOX: u8 = 31;
     pub(super) const PAGES: u8 = 32;
+    pub(super) const DOCUMENT: u8 = 33;
 }
 
 /// Appends the encoding of `state` to `out` (which holds the prefix already).
@@ -192,6 +193,10 @@ fn write<'v>(state: &'v RunState, out: &mut Writer<'v>) {
     put_instant(out, field::START_AT, state.start_at, zero);
     others::put(out, state);
     pages::put(out, state);
+    if state.document != 0 {
+        out.push(field::DOCUMENT);
+        out.extend_from_slice(&state.document.to_be_bytes());
+    }
     out.push(field::END);
 }
 
@@ -224,6 +229,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         (Vec::new(), Vec::new(), None, Vec::new(), None);
     let (mut origin, mut outbox) = (None, Outbox::default());
     let (mut table, mut nodes) = (Pages::default(), 0);
+    let mut document = 0;
     let mut last = field::END;
     loop {
         let number = r.byte()?;
@@ -280,6 +286,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
             field::ORIGIN => origin = Some(others::origin(&mut r)?),
             field::OUTBOX => outbox = others::outbox(&mut r)?,
             field::PAGES => (table, nodes) = pages::read(&mut r)?,
+            field::DOCUMENT => document = u32::from_be_bytes(r.array()?),
             other => return Err(bad(format!("field {other} is not known"))),
         }
     }
@@ -295,6 +302,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         id: id.ok_or_else(|| missing("id"))?,
         workflow: workflow.ok_or_else(|| missing("workflow"))?,
         version: version.ok_or_else(|| missing("workflow version"))?,
+        document,
         try_number,
         status: status.ok_or_else(|| missing("status"))?,
         start_digest: digest.ok_or_else(|| missing("digest"))?,

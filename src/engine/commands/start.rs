@@ -29,6 +29,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
     tags.extend(start.tags.iter().map(|(k, v)| (k.clone(), v.clone())));
     let own = plan.tasks.iter().take(plan.body.len());
     let state = RunState {
+        document: plan.digest,
         priority: start.priority.unwrap_or(plan.priority),
         tags,
         input,

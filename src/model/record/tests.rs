@@ -59,6 +59,7 @@ fn everything() -> RunState {
         id: RunId::new("order-1").unwrap(),
         workflow: WorkflowName::new("order").unwrap(),
         version: 300,
+        document: 0,
         try_number: 2,
         status: RunStatus::Running,
         start_digest: [0xd1; 16],
@@ -214,6 +215,14 @@ fn related() -> RunState {
         log: SharedList::default(),
         ..everything()
     }
+}
+
+#[test]
+fn the_document_of_a_run_is_the_last_field() {
+    let state = RunState { document: 0xa1b2_c3d4, ..everything() };
+    let bytes = encode(&state);
+    assert!(bytes.ends_with(&[33, 0xa1, 0xb2, 0xc3, 0xd4, 0]), "{}", hex(&bytes));
+    assert_eq!(decode(&bytes), Ok(state));
 }
 
 #[test]
@@ -449,8 +458,8 @@ fn what_a_newer_version_wrote_is_refused_with_its_reason() {
     format[0] = 2;
     assert_eq!(decode(&format), Err(bad("its format is 2; this version reads 1")));
     let mut field = bytes.clone();
-    *field.last_mut().unwrap() = 33;
-    assert_eq!(decode(&field), Err(bad("field 33 is not known")));
+    *field.last_mut().unwrap() = 34;
+    assert_eq!(decode(&field), Err(bad("field 34 is not known")));
     let status = bytes.windows(2).position(|w| w == [field::STATUS, 2]).unwrap();
     let mut unknown = bytes.clone();
     unknown[status + 1] = 8;
@@ -716,6 +725,7 @@ fn states() -> impl Strategy<Value = RunState> {
             version,
             try_number,
             status,
+            document: u32::from_be_bytes([start_digest[0], 0, 0, start_digest[1]]),
             start_digest,
             created_at,
             started_at,

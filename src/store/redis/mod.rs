@@ -76,7 +76,8 @@ const HOME: Partition = Partition(0);
 #[doc(hidden)]
 pub fn packed(batch: &Batch) -> Result<Vec<u8>> {
     let hints = keys::hints(1);
-    let target = batch::Target { keys: Keys::ALONE, home: HOME, hints: &hints, stream_bound: STREAM_BOUND };
+    let (keys, stream_bound) = (Keys::ALONE, STREAM_BOUND);
+    let target = batch::Target { keys, home: HOME, hints: &hints, stream_bound, spans: true };
     Ok(batch::encode(batch, &target)?.call.cmd.get_packed_command())
 }
 
@@ -216,8 +217,8 @@ impl RedisStore {
 
     /// Commits what is of one home.
     async fn commit_at(&self, home: Partition, batch: &Batch) -> Result<Committed> {
-        let target =
-            batch::Target { keys: self.keys, home, hints: &self.channel, stream_bound: self.stream_bound };
+        let (keys, stream_bound, spans) = (self.keys, self.stream_bound, self.servers.spans());
+        let target = batch::Target { keys, home, hints: &self.channel, stream_bound, spans };
         let encoded = batch::encode(batch, &target)?;
         let reply = self.servers.commit(home, &encoded.call, self.durability).await?;
         encoded.decode(reply)

@@ -1,10 +1,16 @@
 use super::super::event::{EventKind, EventKind as K, LogEntry};
 use super::super::home::{Bucket, Semaphore};
-use super::super::ids::TaskPath;
+use super::super::ids::{Nonce, SessionId, TaskPath};
 use super::super::outbox::{Message, Origin, Parent};
-use super::super::run::{BlockKind, EndStage, Ending, Entry, Errand, Order, Permit, Signal, Undo, Waiting};
+use super::super::payload::Field;
+use super::super::run::{
+    BlockKind, EndStage, Ending, Entry, Errand, Holder, Lease, Order, Permit, Signal, TaskPhase, TaskState,
+    Undo, Waiting,
+};
 use super::super::shared::SharedList;
+use super::super::time::LeaseTime;
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 fn encode(state: &RunState) -> Vec<u8> {
@@ -349,7 +355,8 @@ fn a_value_that_comes_again_is_told_by_its_place() {
     assert_eq!(text("\"one\""), 1, "still among the last eight");
     // A place that nothing stands at is no value.
     let mut broken = bytes.clone();
-    let at = broken.windows(2).position(|w| w == [form::REPEATED, 0]).unwrap();
+    let repeated = [0x83, 0];
+    let at = broken.windows(2).position(|w| w == repeated).unwrap();
     broken[at + 1] = 200;
     assert!(decode(&broken).unwrap_err().to_string().contains("repeats one that is not there"));
 }

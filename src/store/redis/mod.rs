@@ -412,7 +412,7 @@ impl Store for RedisStore {
         before: Option<(Timestamp, RunId)>,
         max: u32,
     ) -> Result<Vec<(Timestamp, RunId)>> {
-        self.list_runs(partition, before, max).await
+        self.list_runs(partition, before, max, lists::First::Newest).await
     }
 
     async fn put_workflow(&self, name: &WorkflowName, document: &Bytes) -> Result<(StoredWorkflow, bool)> {

@@ -268,6 +268,7 @@ fn env(inner: &Inner, partition: Partition) -> Env {
         partition,
         nonce: inner.options.entropy.nonce(),
         random: inner.options.entropy.next() as u64,
+        lease: inner.options.lease,
     }
 }
 

@@ -1,7 +1,6 @@
 //! A run begins: all its tasks are laid out and those without needs are looked at.
 
 use super::super::graph::Cascade;
-use super::super::limits::LEASE;
 use super::super::payload::keep;
 use super::super::step::{Step, Work};
 use super::super::{Stop, Txn};
@@ -64,7 +63,7 @@ impl Step<'_> {
         }
         self.log_run(EventKind::RunStarted, None);
         // The first lease would ask for this anyway, and so it need not.
-        self.want(now.plus(LEASE));
+        self.want(now.plus(self.env.lease));
         for i in plan.body.clone() {
             if plan.tasks[i as usize].needs.is_empty() {
                 cascade.look_at(i);

@@ -2,17 +2,21 @@
 //!
 //! ```text
 //! run cursor     base64url( 1 ‖ epoch u64 BE ‖ run tag u64 BE ‖ next ordinal u32 BE )
-//! global cursor  base64url( 2 ‖ epoch u64 BE ‖ partition u16 BE ‖ done varint ‖ P × (varint ms ‖ varint seq) )
+//! global cursor  base64url( 3 ‖ epoch u64 BE ‖ N ‖ N × (partition ‖ events) ‖ P × (ms ‖ seq) )      varints
 //! ```
 //!
 //! A run cursor names the next event by its ordinal, which never changes. A global cursor is a vector of
-//! stream positions, everything at or below which was told, and how many events of the next entry of one
-//! partition were told as well. The epoch is that of the store: a cursor of another store is foreign.
+//! stream positions, everything at or below which was told; but of the entries at N of them only the first so many
+//! events. The epoch is that of the store: a cursor of another store is foreign.
+//!
+//! Global cursors of an earlier form (2) are read if they stand between two entries. They named how many events of the
+//! *next* entry of one partition were told, which was not said by any position.
 
 use crate::model::ids::{Partition, RunId};
 use crate::store::StreamPosition;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::collections::BTreeMap;
 
 /// Where a feed of one run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +70,8 @@ pub struct GlobalCursor {
     pub epoch: u64,
     /// Everything at or below was told, by partition.
     pub positions: Vec<StreamPosition>,
-    /// So many events of the next entry of this partition were told as well.
-    pub within: (Partition, u32),
+    /// Of the entries at these partitions' positions only so many events were told, at least one.
+    pub within: BTreeMap<Partition, u32>,
 }
 
 fn put_varint(out: &mut Vec<u8>, mut v: u64) {
@@ -95,10 +99,13 @@ impl GlobalCursor {
     /// Writes the cursor.
     pub fn encode(&self) -> String {
         let mut b = Vec::with_capacity(16 + self.positions.len() * 8);
-        b.push(2);
+        b.push(3);
         b.extend_from_slice(&self.epoch.to_be_bytes());
-        b.extend_from_slice(&self.within.0.0.to_be_bytes());
-        put_varint(&mut b, u64::from(self.within.1));
+        put_varint(&mut b, self.within.len() as u64);
+        for (partition, events) in &self.within {
+            put_varint(&mut b, u64::from(partition.0));
+            put_varint(&mut b, u64::from(*events));
+        }
         for p in &self.positions {
             put_varint(&mut b, p.0);
             put_varint(&mut b, p.1);
@@ -112,19 +119,41 @@ impl GlobalCursor {
             return None;
         }
         let b = URL_SAFE_NO_PAD.decode(text).ok()?;
-        if *b.first()? != 2 {
-            return None;
-        }
         let epoch = u64::from_be_bytes(b.get(1..9)?.try_into().ok()?);
-        let partition = u16::from_be_bytes(b.get(9..11)?.try_into().ok()?);
-        let mut rest = b.get(11..)?;
-        let done = u32::try_from(take_varint(&mut rest)?).ok()?;
+        let mut rest = b.get(9..)?;
+        let mut within = BTreeMap::new();
+        match b[0] {
+            2 => {
+                rest = rest.get(2..)?;
+                if take_varint(&mut rest)? != 0 {
+                    return None;
+                }
+            }
+            3 => {
+                let count = take_varint(&mut rest)?;
+                if count > u64::from(partitions) {
+                    return None;
+                }
+                for _ in 0..count {
+                    let partition =
+                        u16::try_from(take_varint(&mut rest)?).ok().filter(|p| *p < partitions)?;
+                    let events = u32::try_from(take_varint(&mut rest)?).ok().filter(|n| *n > 0)?;
+                    within.insert(Partition(partition), events);
+                }
+            }
+            _ => return None,
+        }
         let mut positions = Vec::with_capacity(usize::from(partitions));
         for _ in 0..partitions {
             positions.push(StreamPosition(take_varint(&mut rest)?, take_varint(&mut rest)?));
         }
-        let ours = rest.is_empty() && partition < partitions.max(1);
-        ours.then_some(Self { epoch, positions, within: (Partition(partition), done) })
+        rest.is_empty().then_some(Self { epoch, positions, within })
+    }
+
+    /// After which position a partition's stream is read on: that of the last entry that was told to its end.
+    pub fn after(&self, partition: Partition) -> StreamPosition {
+        let at = self.positions.get(usize::from(partition.0)).copied().unwrap_or_default();
+        if self.within.contains_key(&partition) { at.before() } else { at }
     }
 }
 
@@ -144,19 +173,45 @@ mod tests {
     #[test]
     fn global_cursors_round_trip_and_know_their_number_of_partitions() {
         let positions = (0..8).map(|n| StreamPosition(u64::MAX - n, n * 300)).collect();
-        let c = GlobalCursor { epoch: u64::MAX, positions, within: (Partition(7), 128) };
+        let within = BTreeMap::from([(Partition(2), 1), (Partition(7), 128)]);
+        let c = GlobalCursor { epoch: u64::MAX, positions, within };
         let text = c.encode();
         assert_eq!(GlobalCursor::decode(&text, 8), Some(c));
         assert_eq!(GlobalCursor::decode(&text, 7), None);
         assert_eq!(GlobalCursor::decode(&text, 9), None);
         assert_eq!(GlobalCursor::decode(&text[..text.len() - 2], 8), None);
-        assert_eq!(GlobalCursor::decode("Ag", 8), None);
+        for junk in ["", "Ag", "Aw", "BA", "%"] {
+            assert_eq!(GlobalCursor::decode(junk, 8), None);
+        }
+    }
+
+    #[test]
+    fn global_cursors_of_the_earlier_form_are_read_between_two_entries() {
+        let earlier = |events: u8| {
+            let mut b = vec![2];
+            b.extend_from_slice(&7_u64.to_be_bytes());
+            b.extend_from_slice(&[0, 1, events, 5, 0, 6, 1]);
+            URL_SAFE_NO_PAD.encode(b)
+        };
+        let positions = vec![StreamPosition(5, 0), StreamPosition(6, 1)];
+        let read = GlobalCursor { epoch: 7, positions, within: BTreeMap::new() };
+        assert_eq!(GlobalCursor::decode(&earlier(0), 2), Some(read));
+        assert_eq!(GlobalCursor::decode(&earlier(3), 2), None);
+    }
+
+    #[test]
+    fn inside_of_an_entry_that_entry_is_read_again() {
+        let positions = vec![StreamPosition(5, 0), StreamPosition(6, 1), StreamPosition(7, 3)];
+        let within = BTreeMap::from([(Partition(0), 1), (Partition(1), 1)]);
+        let c = GlobalCursor { epoch: 7, positions, within };
+        let after = [0, 1, 2].map(|p| c.after(Partition(p)));
+        assert_eq!(after, [StreamPosition(4, u64::MAX), StreamPosition(6, 0), StreamPosition(7, 3)]);
     }
 
     #[test]
     fn a_global_cursor_of_sixteen_partitions_fits_in_two_hundred_bytes_before_encoding() {
         let positions = vec![StreamPosition(1_796_000_000_000, 3); 16];
-        let c = GlobalCursor { epoch: 1, positions, within: (Partition(3), 12) };
+        let c = GlobalCursor { epoch: 1, positions, within: BTreeMap::from([(Partition(3), 12)]) };
         assert!(c.encode().len() <= 200 * 4 / 3);
     }
 

@@ -597,7 +597,7 @@ pub(crate) async fn entries_until_done(inner: &Inner, list: &[StreamEntry], kind
         match tell(inner, list, list.iter().map(notes).collect(), kinds).await {
             Ok(rendered) => return rendered,
             Err(error) => {
-                tracing::warn!(%error, "events cannot be rendered; trying again");
+                inner.hub.complain(&error, "events cannot be rendered");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

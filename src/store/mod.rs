@@ -260,6 +260,24 @@ impl SessionRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamPosition(pub u64, pub u64);
 
+impl StreamPosition {
+    /// The end of a millisecond: no entry is there, so nothing was told of one. Where somebody stands who follows from
+    /// that moment on and cannot know what the stream holds.
+    pub const fn end_of(ms: u64) -> Self {
+        Self(ms, u64::MAX)
+    }
+
+    /// The position before it; the first has none but itself.
+    #[must_use]
+    pub const fn before(self) -> Self {
+        match (self.0.checked_sub(1), self.1.checked_sub(1)) {
+            (_, Some(sequence)) => Self(self.0, sequence),
+            (Some(ms), None) => Self::end_of(ms),
+            (None, None) => self,
+        }
+    }
+}
+
 /// One entry of an event stream: the notes of one commit batch in one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEntry {
@@ -337,7 +355,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// What was fixed when the store was initialised.
     fn layout(&self) -> Layout;
 
-    /// Partitions that can share one batch: one group on a single Redis or a file, one per partition on a cluster.
+    /// Partitions that can share one batch, and that are away together if they are: one group on a single Redis or a
+    /// file, one per partition on a cluster.
     fn groups(&self) -> Vec<Vec<Partition>> {
         vec![(0..self.layout().partitions).map(Partition).collect()]
     }
@@ -399,7 +418,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Removes a session if it has this epoch.
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()>;
 
-    /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none.
+    /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none; that is
+    /// cheap for partitions of one group ([`Store::groups`]).
     async fn read_events(
         &self,
         after: &[(Partition, StreamPosition)],

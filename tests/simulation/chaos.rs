@@ -269,6 +269,13 @@ impl Store for ChaosStore {
         self.memory().layout()
     }
 
+    fn groups(&self) -> Vec<Vec<Partition>> {
+        if self.world.drawn().grouped {
+            return (0..self.layout().partitions).map(|p| vec![Partition(p)]).collect();
+        }
+        self.memory().groups()
+    }
+
     fn hints(&self) -> broadcast::Receiver<Hint> {
         self.hints.subscribe()
     }

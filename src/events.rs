@@ -1,18 +1,21 @@
 //! Layer 3: cursors of event feeds, and who is watching what. Pure but for a notifier per run.
 //!
 //! ```text
-//! run cursor     base64url( 1 ‖ epoch u64 BE ‖ run tag u64 BE ‖ next ordinal u32 BE )
+//! run cursor     base64url( 4 ‖ epoch u64 BE ‖ run tag u64 BE ‖ next ordinal u32 BE ‖ mark u32 BE )
 //! global cursor  base64url( 3 ‖ epoch u64 BE ‖ N ‖ N × (partition ‖ events) ‖ P × (ms ‖ seq) )      varints
 //! ```
 //!
-//! A run cursor names the next event by its ordinal, which never changes. A global cursor is a vector of
+//! A run cursor names the next event by its ordinal, which never changes, and has a mark of the one before it: if a store
+//! that lost its tail tells another one there, the cursor is of what never was. A global cursor is a vector of
 //! stream positions, everything at or below which was told; but of the entries at N of them only the first so many
 //! events. The epoch is that of the store: a cursor of another store is foreign.
 //!
-//! Global cursors of an earlier form (2) are read if they stand between two entries. They named how many events of the
+//! Run cursors of an earlier form (1) have no mark. Global cursors of an earlier form (2) are read if they stand between two entries. They named how many events of the
 //! *next* entry of one partition were told, which was not said by any position.
 
+use crate::model::event::LogEntry;
 use crate::model::ids::{Partition, RunId};
+use crate::model::shared::SharedList;
 use crate::store::StreamPosition;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,30 +30,56 @@ pub struct RunCursor {
     pub tag: u64,
     /// Ordinal of the next event.
     pub next: u32,
+    /// [`mark_of`] the event before it; none if there is none, or it is not known.
+    pub told: Option<u32>,
+}
+
+/// Tells an event of a run from the one that stands in its place if the store lost it and the run went on: that one is of
+/// another time.
+pub fn mark_of(entry: &LogEntry) -> u32 {
+    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
+    let what = [entry.kind.bit(), entry.time.0.cast_unsigned(), u64::from(entry.attempt)];
+    for b in what.iter().chain(&entry.task.map(u64::from)).flat_map(|n| n.to_be_bytes()) {
+        h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    }
+    (h ^ (h >> 32)) as u32
 }
 
 impl RunCursor {
     /// Writes the cursor.
     pub fn encode(&self) -> String {
-        let mut b = Vec::with_capacity(21);
-        b.push(1);
+        let mut b = Vec::with_capacity(25);
+        b.push(if self.told.is_some() { 4 } else { 1 });
         b.extend_from_slice(&self.epoch.to_be_bytes());
         b.extend_from_slice(&self.tag.to_be_bytes());
         b.extend_from_slice(&self.next.to_be_bytes());
+        if let Some(mark) = self.told {
+            b.extend_from_slice(&mark.to_be_bytes());
+        }
         URL_SAFE_NO_PAD.encode(b)
     }
 
     /// Reads a cursor; `None` if it is not one.
     pub fn decode(text: &str) -> Option<Self> {
         let b = URL_SAFE_NO_PAD.decode(text).ok()?;
-        if b.len() != 21 || b[0] != 1 {
-            return None;
-        }
+        let told = match (b.first()?, b.len()) {
+            (1, 21) => None,
+            (4, 25) => Some(u32::from_be_bytes(b[21..25].try_into().ok()?)),
+            _ => return None,
+        };
         Some(Self {
             epoch: u64::from_be_bytes(b[1..9].try_into().ok()?),
             tag: u64::from_be_bytes(b[9..17].try_into().ok()?),
             next: u32::from_be_bytes(b[17..21].try_into().ok()?),
+            told,
         })
+    }
+
+    /// Whether everything before it was told from this log of its run.
+    pub fn fits<const N: usize>(&self, log: &SharedList<LogEntry, N>) -> bool {
+        let Some(last) = self.next.checked_sub(1) else { return true };
+        let told = log.get(last as usize).map(mark_of);
+        told.is_some() && (self.told.is_none() || self.told == told)
     }
 }
 
@@ -150,9 +179,14 @@ impl GlobalCursor {
         rest.is_empty().then_some(Self { epoch, positions, within })
     }
 
+    /// Where it stands in a partition's stream.
+    pub fn position(&self, partition: Partition) -> StreamPosition {
+        self.positions.get(usize::from(partition.0)).copied().unwrap_or_default()
+    }
+
     /// After which position a partition's stream is read on: that of the last entry that was told to its end.
     pub fn after(&self, partition: Partition) -> StreamPosition {
-        let at = self.positions.get(usize::from(partition.0)).copied().unwrap_or_default();
+        let at = self.position(partition);
         if self.within.contains_key(&partition) { at.before() } else { at }
     }
 }
@@ -163,8 +197,11 @@ mod tests {
 
     #[test]
     fn run_cursors_round_trip_and_junk_is_none() {
-        let c = RunCursor { epoch: 7, tag: 8, next: 9 };
-        assert_eq!(RunCursor::decode(&c.encode()), Some(c));
+        for told in [None, Some(10)] {
+            let c = RunCursor { epoch: 7, tag: 8, next: 9, told };
+            assert_eq!(RunCursor::decode(&c.encode()), Some(c));
+            assert_eq!(RunCursor::decode(&c.encode()[..26]), None);
+        }
         for junk in ["", "x", "AQ", "ZZZZ", "%%%"] {
             assert_eq!(RunCursor::decode(junk), None);
         }

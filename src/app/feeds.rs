@@ -30,7 +30,7 @@ pub struct EventFeed {
 
 #[derive(Debug)]
 enum Source {
-    Run { run: RunId, next: u32, tag: u64, watch: RunWatch, over: bool },
+    Run { run: RunId, at: RunCursor, watch: RunWatch, over: bool },
     Global(Box<Follower>),
 }
 
@@ -63,12 +63,17 @@ impl EventFeed {
     async fn fill(&mut self) -> bool {
         let Self { inner, queue, source } = self;
         match source {
-            Source::Run { run, next, tag, watch, over } => {
+            Source::Run { run, at, watch, over } => {
                 if *over {
                     return false;
                 }
-                match render::run_events(inner, run, *next, RUN_PAGE).await {
-                    Ok(Some(page)) if page.tag == *tag => {
+                match render::run_events(inner, run, at, RUN_PAGE).await {
+                    Ok(Some(page)) if page.tag == at.tag => {
+                        if page.lost {
+                            queue.push_back(EventItem::Reset);
+                            (at.next, at.told) = (0, None);
+                            return true;
+                        }
                         if page.events.is_empty() {
                             if page.ended {
                                 *over = true;
@@ -77,11 +82,11 @@ impl EventFeed {
                             }
                             return true;
                         }
-                        for (n, mut event) in page.events.into_iter().enumerate() {
-                            *next += 1;
-                            *over = page.ended && page.more == 0 && n + 1 == page.count;
-                            event.cursor =
-                                RunCursor { epoch: inner.hub.epoch(), tag: *tag, next: *next }.encode();
+                        let count = page.events.len();
+                        for (n, (mut event, mark)) in page.events.into_iter().enumerate() {
+                            (at.next, at.told) = (at.next + 1, Some(mark));
+                            *over = page.ended && page.more == 0 && n + 1 == count;
+                            event.cursor = at.encode();
                             queue.push_back(EventItem::Event(event));
                         }
                         true
@@ -111,23 +116,20 @@ pub(crate) async fn run_feed(
 ) -> Result<RunFeed, AppError> {
     let watch = hub::watch_run(inner, id, hub::Until::Changed);
     let state = super::runs::read(inner, id).await?.ok_or_else(|| no_run(id))?;
-    let tag = run_tag(id, state.created_at.0);
+    let (epoch, tag) = (inner.hub.epoch(), run_tag(id, state.created_at.0));
     let mut queue = VecDeque::new();
-    let count = state.log.len() as u32;
-    let next = match cursor {
-        None => 0,
-        Some(text) => match RunCursor::decode(text) {
-            Some(c) if c.epoch == inner.hub.epoch() && c.tag == tag && c.next <= count => c.next,
-            _ => {
-                queue.push_back(EventItem::Reset);
-                0
-            }
-        },
-    };
-    if cursor.is_some() && state.status.is_terminal() && next == count {
+    let mut at = RunCursor { epoch, tag, next: 0, told: None };
+    if let Some(text) = cursor {
+        let known = RunCursor::decode(text).filter(|c| c.epoch == epoch && c.tag == tag && c.fits(&state.log));
+        match known {
+            Some(known) => at = known,
+            None => queue.push_back(EventItem::Reset),
+        }
+    }
+    if cursor.is_some() && state.status.is_terminal() && at.next as usize == state.log.len() {
         return Ok(RunFeed::AtEnd);
     }
-    let source = Source::Run { run: id.clone(), next, tag, watch, over: false };
+    let source = Source::Run { run: id.clone(), at, watch, over: false };
     Ok(RunFeed::Feed(EventFeed { inner: Arc::clone(inner), queue, source }))
 }
 

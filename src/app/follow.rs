@@ -148,8 +148,7 @@ impl Follower {
     fn look(&mut self, inner: &Arc<Inner>, part: usize) {
         if let Some(state) = self.parts.get_mut(part) {
             *state = State::Looking { again: false };
-            let after = inner.hub.partitions(part).iter().map(|p| (*p, self.at.after(*p))).collect();
-            self.looks.push(Box::pin(look(Arc::clone(inner), part, after, self.kinds)));
+            self.looks.push(Box::pin(look(Arc::clone(inner), part, self.at.clone(), self.kinds)));
         }
     }
 
@@ -247,18 +246,21 @@ impl Follower {
 }
 
 /// The next entries of a part, as soon as they can be read.
-async fn look(
-    inner: Arc<Inner>,
-    part: usize,
-    after: Vec<(Partition, StreamPosition)>,
-    kinds: Kinds,
-) -> Found {
+async fn look(inner: Arc<Inner>, part: usize, at: GlobalCursor, kinds: Kinds) -> Found {
+    let partitions = inner.hub.partitions(part).iter().copied();
+    let after: Vec<_> = partitions.clone().map(|p| (p, at.after(p))).collect();
+    let told: Vec<_> = partitions.map(|p| (p, at.position(p))).collect();
     let mut pause = PAUSE.0;
     loop {
         let looked = async {
             let entries = inner.store.read_events(&after, CATCH_UP, Span(0)).await.map_err(store_error)?;
+            // Of what was told in part, the rest comes first.
+            let begins = |(partition, position): &(Partition, StreamPosition)| {
+                !at.within.contains_key(partition)
+                    || entries.iter().any(|e| e.partition == *partition && e.position == *position)
+            };
             // Looked at after the reading: what was trimmed by then may be missing from it.
-            if has_gap(&inner, &after).await.map_err(store_error)? {
+            if !told.iter().all(begins) || has_gap(&inner, &told).await.map_err(store_error)? {
                 return Ok(Found::Lost(part));
             }
             Ok::<_, AppError>(Found::Entries(part, render::entries(&inner, &entries, kinds).await?))

@@ -58,7 +58,7 @@ async fn tail(inner: &Inner, part: usize) {
 async fn follow(inner: &Inner, part: usize) {
     let hub = &inner.hub;
     let partitions = hub.partitions(part);
-    let back = hub.times_back();
+    let mut back = hub.times_back();
     let mut after: Vec<_> = loop {
         match inner.store.stream_bounds(partitions).await {
             Ok(bounds) => break partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect(),
@@ -72,12 +72,14 @@ async fn follow(inner: &Inner, part: usize) {
     hub.tell(Live::Gap(part));
     hub.wake(part);
     // Whether the last reading was whole, when it was made, and how many have failed since.
-    let (mut whole, mut read, mut failures) = (false, Instant::now(), 0_u32);
+    let (mut whole, mut read, mut failures) = (true, Instant::now(), 0_u32);
     while !hub.idle() {
         let looked = async {
             let entries = inner.store.read_events(&after, PAGE, WAIT).await?;
-            let doubtful = !whole || back != hub.times_back() || read.elapsed() > OVERTAKEN;
+            let times = hub.times_back();
+            let doubtful = !whole || back != times || read.elapsed() > OVERTAKEN;
             let gap = doubtful && has_gap(inner, &after).await?;
+            back = times;
             Ok::<_, StoreError>((entries, gap))
         };
         let entries = match looked.await {
@@ -99,9 +101,6 @@ async fn follow(inner: &Inner, part: usize) {
                 continue;
             }
         };
-        if back != hub.times_back() {
-            return;
-        }
         (whole, read) = (true, Instant::now());
         if std::mem::take(&mut failures) > 0
             && let Some(part) = hub.parts.get(part)
@@ -140,8 +139,5 @@ pub(crate) async fn has_gap(
     inner: &Inner,
     after: &[(Partition, StreamPosition)],
 ) -> Result<bool, StoreError> {
-    let partitions: Vec<_> = after.iter().map(|(p, _)| *p).collect();
-    let bounds = inner.store.stream_bounds(&partitions).await?;
-    let lost = |at: StreamPosition, last: StreamPosition| at.1 != u64::MAX && at > last;
-    Ok(bounds.iter().zip(after).any(|(b, (_, at))| *at < b.trimmed_through || lost(*at, b.last)))
+    Ok(inner.store.resumable(after).await?.contains(&false))
 }

@@ -267,6 +267,12 @@ impl StreamPosition {
         Self(ms, u64::MAX)
     }
 
+    /// See [`Store::resumable`]; `stands`: an entry is at it.
+    pub(crate) fn is_resumable(self, stands: bool, trimmed_through: Self) -> bool {
+        let told_of_nothing = self == Self::default() || self == Self::end_of(self.0);
+        self == trimmed_through || (self > trimmed_through && (stands || told_of_nothing))
+    }
+
     /// The position before it; the first has none but itself.
     #[must_use]
     pub const fn before(self) -> Self {
@@ -419,7 +425,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()>;
 
     /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none; that is
-    /// cheap for partitions of one group ([`Store::groups`]).
+    /// cheap for partitions of one group ([`Store::groups`]). Who waits again and again is told by an error if the store
+    /// may have been another one meanwhile and a position is not [`Store::resumable`]; by one reading only.
     async fn read_events(
         &self,
         after: &[(Partition, StreamPosition)],
@@ -429,6 +436,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Bounds of these partitions' streams, in order.
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>>;
+
+    /// For each position whether who was told everything through it misses nothing by reading on from there: what stood at
+    /// it stands there still, or is the last that was trimmed, and nothing behind it was trimmed. A stream that was cut
+    /// short below it and has grown anew is told by this, since positions are of the time of writing.
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>>;
 
     /// Trims a partition's stream up to and with an entry that was read; how many entries went.
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64>;

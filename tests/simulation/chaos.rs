@@ -388,6 +388,10 @@ impl Store for ChaosStore {
         self.call(|| self.memory().stream_bounds(partitions)).await
     }
 
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        self.call(|| self.memory().resumable(at)).await
+    }
+
     async fn trim_events(&self, p: Partition, through: StreamPosition) -> Result<u64> {
         self.call(|| self.memory().trim_events(p, through)).await
     }

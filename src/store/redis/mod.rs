@@ -395,6 +395,13 @@ impl Store for RedisStore {
         try_join_all(partitions.iter().map(|p| events::bounds(&self.servers, *p))).await
     }
 
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        for (partition, _) in at {
+            self.holds(*partition)?;
+        }
+        events::resumable(&self.servers, at).await
+    }
+
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {
         self.holds(partition)?;
         events::trim(&self.servers, partition, through).await

@@ -130,7 +130,7 @@ impl Servers {
     }
 
     /// Sends commands in one piece. Returns what each answered, errors among them.
-    async fn together(&self, at: At, commands: &[&Cmd]) -> Result<Vec<Value>> {
+    pub(super) async fn together(&self, at: At, commands: &[&Cmd]) -> Result<Vec<Value>> {
         match self {
             Self::One(link) => link.together(commands).await,
             Self::Cluster(cluster) => {

@@ -9,16 +9,11 @@ use super::Cluster;
 use crate::model::ids::Partition;
 use crate::model::time::Span;
 use crate::store::redis::events;
-use crate::store::redis::keys::Keys;
 use crate::store::redis::link::Talk;
 use crate::store::{Result, StreamEntry, StreamPosition};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use std::time::Duration;
-
-/// How much longer than it waits an answer may take.
-const SLACK: Duration = Duration::from_secs(4);
 
 /// The connections, by partition; none where it is in use or was not made yet.
 #[derive(Debug)]
@@ -61,14 +56,13 @@ impl Tail {
         let Some(kept) = self.0.get(usize::from(after.0.0)) else { return Ok(Vec::new()) };
         let idle = kept.lock().take();
         let read = async {
-            let mut talk = match idle {
-                Some(talk) => talk,
-                None => cluster.dial(after.0).await?,
+            let (mut talk, is_new) = match idle {
+                Some(talk) => (talk, false),
+                None => (cluster.dial(after.0).await?, true),
             };
-            let cmd = events::command(Keys::CLUSTER, &[after], max, Some(wait.to_std()));
-            let answer = talk.ask_within(&cmd, wait.to_std() + SLACK).await?;
+            let read = events::wait_on(&mut talk, is_new, after, max, wait.to_std()).await?;
             *kept.lock() = Some(talk);
-            events::decode(Keys::CLUSTER, &[after], answer)
+            Ok(read)
         };
         let read = read.await;
         if read.is_err() {

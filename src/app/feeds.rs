@@ -9,6 +9,7 @@ use super::render;
 use super::view::{EventFilter, EventItem};
 use crate::events::{RunCursor, run_tag};
 use crate::model::ids::RunId;
+use crate::model::run::RunState;
 use crate::store::StreamEntry;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -115,12 +116,15 @@ pub(crate) async fn run_feed(
     cursor: Option<&str>,
 ) -> Result<RunFeed, AppError> {
     let watch = hub::watch_run(inner, id, hub::Until::Changed);
-    let state = super::runs::read(inner, id).await?.ok_or_else(|| no_run(id))?;
+    // What is told later is looked at then; that nothing will come is told now.
+    let ended = |state: &RunState| cursor.is_some() && state.status.is_terminal();
+    let state = render::settled(inner, id, ended).await?.ok_or_else(|| no_run(id))?;
     let (epoch, tag) = (inner.hub.epoch(), run_tag(id, state.created_at.0));
     let mut queue = VecDeque::new();
     let mut at = RunCursor { epoch, tag, next: 0, told: None };
     if let Some(text) = cursor {
-        let known = RunCursor::decode(text).filter(|c| c.epoch == epoch && c.tag == tag && c.fits(&state.log));
+        let known =
+            RunCursor::decode(text).filter(|c| c.epoch == epoch && c.tag == tag && c.fits(&state.log));
         match known {
             Some(known) => at = known,
             None => queue.push_back(EventItem::Reset),

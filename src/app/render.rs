@@ -398,6 +398,19 @@ pub(crate) struct RunPage {
     pub(crate) ended: bool,
 }
 
+/// A run as its followers are told of it, see [`super::records::settled`].
+pub(crate) async fn settled(
+    inner: &Inner,
+    run: &RunId,
+    is_told: impl Fn(&RunState) -> bool,
+) -> Result<Option<RunState>, AppError> {
+    if run.is_reserved() {
+        return Ok(None);
+    }
+    let partition = inner.partition_of(run);
+    super::records::settled(&*inner.store, partition, run, is_told).await.map_err(store_error)
+}
+
 /// Up to `max` events of a run from a cursor on; none if there is no such run.
 pub(crate) async fn run_events(
     inner: &Inner,
@@ -405,7 +418,8 @@ pub(crate) async fn run_events(
     at: &RunCursor,
     max: usize,
 ) -> Result<Option<RunPage>, AppError> {
-    let Some(state) = super::runs::read(inner, run).await? else { return Ok(None) };
+    let news = |s: &RunState| s.status.is_terminal() || s.log.len() != at.next as usize || !at.fits(&s.log);
+    let Some(state) = settled(inner, run, news).await? else { return Ok(None) };
     let plan = inner.plans.get(&state.workflow, state.version).await?;
     let lost = !at.fits(&state.log);
     let page = || state.log.iter_from(at.next as usize).take(if lost { 0 } else { max });

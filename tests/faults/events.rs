@@ -342,3 +342,33 @@ async fn a_redis_that_was_killed_and_lost_nothing_resets_nobody() {
         assert_eq!(of_run, history(door, id).await, "{id}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_events_of_a_run_wait_for_a_replica_where_commits_do() {
+    let args = |args: &[&str]| Options { aof: false, args: args.iter().map(|a| (*a).to_owned()).collect() };
+    let primary = RedisServer::start(args(&["--repl-diskless-sync-delay", "0"]));
+    let replica = RedisServer::start(args(&["--replicaof", "127.0.0.1", &primary.port().to_string()]));
+    let linked = async || primary.info("replication").contains("state=online").then_some(());
+    until("the replica is there", Duration::from_secs(10), linked).await;
+    let settings = [("DOWNBEAT_DURABILITY", "replicated")];
+    let server = Server::serve_with(&primary.url(), free_address(), &settings);
+    let door = *server;
+    register(door, "asks", "tasks: { a: { wait: { signal: go } } }").await;
+    start(door, "asks", "r1", "1").await;
+    let mut reader = Reader::start(vec![door], "/v1/runs/r1/events", SILENCE);
+    let before = |s: &Seen| s.events.iter().any(|e| e["type"] == "run.started");
+    assert!(reader.sees(SILENCE, before).await);
+    replica.signal("STOP");
+    let signalling = tokio::spawn(async move { door.insist_post("/v1/runs/r1/signals/go?id=1", "1").await });
+    // The primary has it, as anybody sees who reads it there …
+    let done = async || (door.get("/v1/runs/r1").await.json()["status"] == "completed").then_some(());
+    until("the primary has it", Duration::from_secs(10), done).await;
+    // … and nobody is told by the feed, whatever it looks at meanwhile: it looks every two seconds.
+    let over = |s: &Seen| s.events.iter().any(|e| e["type"] == "run.completed");
+    assert!(!reader.sees(Duration::from_secs(5), over).await, "told before a replica has it");
+    assert!(!signalling.is_finished(), "and so is its answer");
+    replica.signal("CONT");
+    let seen = reader.ended(SILENCE).await;
+    assert_eq!((seen.resets, seen.events), (0, history(door, "r1").await));
+    assert_eq!(signalling.await.unwrap().status / 100, 2);
+}

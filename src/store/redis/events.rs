@@ -78,12 +78,7 @@ pub(super) async fn confirm(servers: &Servers, entries: &[StreamEntry]) -> Resul
 }
 
 /// Reads streams, and waits for a while if there is nothing.
-fn command(
-    keys: Keys,
-    after: &[(Partition, StreamPosition)],
-    max: u32,
-    block: Option<Duration>,
-) -> Cmd {
+fn command(keys: Keys, after: &[(Partition, StreamPosition)], max: u32, block: Option<Duration>) -> Cmd {
     let mut cmd = redis::cmd("XREAD");
     cmd.arg("COUNT").arg(max);
     if let Some(block) = block {
@@ -100,11 +95,7 @@ fn command(
 }
 
 /// Reads the answer to [`command`].
-fn decode(
-    keys: Keys,
-    asked: &[(Partition, StreamPosition)],
-    value: Value,
-) -> Result<Vec<StreamEntry>> {
+fn decode(keys: Keys, asked: &[(Partition, StreamPosition)], value: Value) -> Result<Vec<StreamEntry>> {
     let mut entries = Vec::new();
     if value == Value::Nil {
         return Ok(entries);

@@ -289,6 +289,17 @@ impl Store for RedisStore {
         Ok(records)
     }
 
+    async fn settled(&self, partition: Partition, run: &RunId, prefix: &Prefix) -> Result<bool> {
+        if self.durability == Durability::Local {
+            return Ok(true);
+        }
+        self.holds(partition)?;
+        let mut now = redis::cmd("GETRANGE");
+        now.arg(self.servers.keys().record(partition, run)).arg(0).arg(Prefix::LEN - 1);
+        let now = reply::bytes(self.servers.confirmed(partition, &now).await?, "a record")?;
+        Ok(now.and_then(|now| Prefix::of(&now)).as_ref() == Some(prefix))
+    }
+
     async fn payloads(
         &self,
         partition: Partition,

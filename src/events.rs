@@ -1,18 +1,25 @@
 //! Layer 3: cursors of event feeds, and who is watching what. Pure but for a notifier per run.
 //!
 //! ```text
-//! run cursor     base64url( 1 ‖ epoch u64 BE ‖ run tag u64 BE ‖ next ordinal u32 BE )
-//! global cursor  base64url( 2 ‖ epoch u64 BE ‖ partition u16 BE ‖ done varint ‖ P × (varint ms ‖ varint seq) )
+//! run cursor     base64url( 4 ‖ epoch u64 BE ‖ run tag u64 BE ‖ next ordinal u32 BE ‖ mark u32 BE )
+//! global cursor  base64url( 3 ‖ epoch u64 BE ‖ N ‖ N × (partition ‖ events) ‖ P × (ms ‖ seq) )      varints
 //! ```
 //!
-//! A run cursor names the next event by its ordinal, which never changes. A global cursor is a vector of
-//! stream positions, everything at or below which was told, and how many events of the next entry of one
-//! partition were told as well. The epoch is that of the store: a cursor of another store is foreign.
+//! A run cursor names the next event by its ordinal, which never changes, and has a mark of the one before it: if a store
+//! that lost its tail tells another one there, the cursor is of what never was. A global cursor is a vector of
+//! stream positions, everything at or below which was told; but of the entries at N of them only the first so many
+//! events. The epoch is that of the store: a cursor of another store is foreign.
+//!
+//! Run cursors of an earlier form (1) have no mark. Global cursors of an earlier form (2) are read if they stand between two entries. They named how many events of the
+//! *next* entry of one partition were told, which was not said by any position.
 
+use crate::model::event::LogEntry;
 use crate::model::ids::{Partition, RunId};
+use crate::model::shared::SharedList;
 use crate::store::StreamPosition;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::collections::BTreeMap;
 
 /// Where a feed of one run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,30 +30,56 @@ pub struct RunCursor {
     pub tag: u64,
     /// Ordinal of the next event.
     pub next: u32,
+    /// [`mark_of`] the event before it; none if there is none, or it is not known.
+    pub told: Option<u32>,
+}
+
+/// Tells an event of a run from the one that stands in its place if the store lost it and the run went on: that one is of
+/// another time.
+pub fn mark_of(entry: &LogEntry) -> u32 {
+    let mut h: u64 = 0xcbf2_9ce4_8422_2325;
+    let what = [entry.kind.bit(), entry.time.0.cast_unsigned(), u64::from(entry.attempt)];
+    for b in what.iter().chain(&entry.task.map(u64::from)).flat_map(|n| n.to_be_bytes()) {
+        h = (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    }
+    (h ^ (h >> 32)) as u32
 }
 
 impl RunCursor {
     /// Writes the cursor.
     pub fn encode(&self) -> String {
-        let mut b = Vec::with_capacity(21);
-        b.push(1);
+        let mut b = Vec::with_capacity(25);
+        b.push(if self.told.is_some() { 4 } else { 1 });
         b.extend_from_slice(&self.epoch.to_be_bytes());
         b.extend_from_slice(&self.tag.to_be_bytes());
         b.extend_from_slice(&self.next.to_be_bytes());
+        if let Some(mark) = self.told {
+            b.extend_from_slice(&mark.to_be_bytes());
+        }
         URL_SAFE_NO_PAD.encode(b)
     }
 
     /// Reads a cursor; `None` if it is not one.
     pub fn decode(text: &str) -> Option<Self> {
         let b = URL_SAFE_NO_PAD.decode(text).ok()?;
-        if b.len() != 21 || b[0] != 1 {
-            return None;
-        }
+        let told = match (b.first()?, b.len()) {
+            (1, 21) => None,
+            (4, 25) => Some(u32::from_be_bytes(b[21..25].try_into().ok()?)),
+            _ => return None,
+        };
         Some(Self {
             epoch: u64::from_be_bytes(b[1..9].try_into().ok()?),
             tag: u64::from_be_bytes(b[9..17].try_into().ok()?),
             next: u32::from_be_bytes(b[17..21].try_into().ok()?),
+            told,
         })
+    }
+
+    /// Whether everything before it was told from this log of its run.
+    pub fn fits<const N: usize>(&self, log: &SharedList<LogEntry, N>) -> bool {
+        let Some(last) = self.next.checked_sub(1) else { return true };
+        let told = log.get(last as usize).map(mark_of);
+        told.is_some() && (self.told.is_none() || self.told == told)
     }
 }
 
@@ -66,8 +99,8 @@ pub struct GlobalCursor {
     pub epoch: u64,
     /// Everything at or below was told, by partition.
     pub positions: Vec<StreamPosition>,
-    /// So many events of the next entry of this partition were told as well.
-    pub within: (Partition, u32),
+    /// Of the entries at these partitions' positions only so many events were told, at least one.
+    pub within: BTreeMap<Partition, u32>,
 }
 
 fn put_varint(out: &mut Vec<u8>, mut v: u64) {
@@ -95,10 +128,13 @@ impl GlobalCursor {
     /// Writes the cursor.
     pub fn encode(&self) -> String {
         let mut b = Vec::with_capacity(16 + self.positions.len() * 8);
-        b.push(2);
+        b.push(3);
         b.extend_from_slice(&self.epoch.to_be_bytes());
-        b.extend_from_slice(&self.within.0.0.to_be_bytes());
-        put_varint(&mut b, u64::from(self.within.1));
+        put_varint(&mut b, self.within.len() as u64);
+        for (partition, events) in &self.within {
+            put_varint(&mut b, u64::from(partition.0));
+            put_varint(&mut b, u64::from(*events));
+        }
         for p in &self.positions {
             put_varint(&mut b, p.0);
             put_varint(&mut b, p.1);
@@ -112,19 +148,46 @@ impl GlobalCursor {
             return None;
         }
         let b = URL_SAFE_NO_PAD.decode(text).ok()?;
-        if *b.first()? != 2 {
-            return None;
-        }
         let epoch = u64::from_be_bytes(b.get(1..9)?.try_into().ok()?);
-        let partition = u16::from_be_bytes(b.get(9..11)?.try_into().ok()?);
-        let mut rest = b.get(11..)?;
-        let done = u32::try_from(take_varint(&mut rest)?).ok()?;
+        let mut rest = b.get(9..)?;
+        let mut within = BTreeMap::new();
+        match b[0] {
+            2 => {
+                rest = rest.get(2..)?;
+                if take_varint(&mut rest)? != 0 {
+                    return None;
+                }
+            }
+            3 => {
+                let count = take_varint(&mut rest)?;
+                if count > u64::from(partitions) {
+                    return None;
+                }
+                for _ in 0..count {
+                    let partition =
+                        u16::try_from(take_varint(&mut rest)?).ok().filter(|p| *p < partitions)?;
+                    let events = u32::try_from(take_varint(&mut rest)?).ok().filter(|n| *n > 0)?;
+                    within.insert(Partition(partition), events);
+                }
+            }
+            _ => return None,
+        }
         let mut positions = Vec::with_capacity(usize::from(partitions));
         for _ in 0..partitions {
             positions.push(StreamPosition(take_varint(&mut rest)?, take_varint(&mut rest)?));
         }
-        let ours = rest.is_empty() && partition < partitions.max(1);
-        ours.then_some(Self { epoch, positions, within: (Partition(partition), done) })
+        rest.is_empty().then_some(Self { epoch, positions, within })
+    }
+
+    /// Where it stands in a partition's stream.
+    pub fn position(&self, partition: Partition) -> StreamPosition {
+        self.positions.get(usize::from(partition.0)).copied().unwrap_or_default()
+    }
+
+    /// After which position a partition's stream is read on: that of the last entry that was told to its end.
+    pub fn after(&self, partition: Partition) -> StreamPosition {
+        let at = self.position(partition);
+        if self.within.contains_key(&partition) { at.before() } else { at }
     }
 }
 
@@ -134,8 +197,11 @@ mod tests {
 
     #[test]
     fn run_cursors_round_trip_and_junk_is_none() {
-        let c = RunCursor { epoch: 7, tag: 8, next: 9 };
-        assert_eq!(RunCursor::decode(&c.encode()), Some(c));
+        for told in [None, Some(10)] {
+            let c = RunCursor { epoch: 7, tag: 8, next: 9, told };
+            assert_eq!(RunCursor::decode(&c.encode()), Some(c));
+            assert_eq!(RunCursor::decode(&c.encode()[..26]), None);
+        }
         for junk in ["", "x", "AQ", "ZZZZ", "%%%"] {
             assert_eq!(RunCursor::decode(junk), None);
         }
@@ -144,19 +210,45 @@ mod tests {
     #[test]
     fn global_cursors_round_trip_and_know_their_number_of_partitions() {
         let positions = (0..8).map(|n| StreamPosition(u64::MAX - n, n * 300)).collect();
-        let c = GlobalCursor { epoch: u64::MAX, positions, within: (Partition(7), 128) };
+        let within = BTreeMap::from([(Partition(2), 1), (Partition(7), 128)]);
+        let c = GlobalCursor { epoch: u64::MAX, positions, within };
         let text = c.encode();
         assert_eq!(GlobalCursor::decode(&text, 8), Some(c));
         assert_eq!(GlobalCursor::decode(&text, 7), None);
         assert_eq!(GlobalCursor::decode(&text, 9), None);
         assert_eq!(GlobalCursor::decode(&text[..text.len() - 2], 8), None);
-        assert_eq!(GlobalCursor::decode("Ag", 8), None);
+        for junk in ["", "Ag", "Aw", "BA", "%"] {
+            assert_eq!(GlobalCursor::decode(junk, 8), None);
+        }
+    }
+
+    #[test]
+    fn global_cursors_of_the_earlier_form_are_read_between_two_entries() {
+        let earlier = |events: u8| {
+            let mut b = vec![2];
+            b.extend_from_slice(&7_u64.to_be_bytes());
+            b.extend_from_slice(&[0, 1, events, 5, 0, 6, 1]);
+            URL_SAFE_NO_PAD.encode(b)
+        };
+        let positions = vec![StreamPosition(5, 0), StreamPosition(6, 1)];
+        let read = GlobalCursor { epoch: 7, positions, within: BTreeMap::new() };
+        assert_eq!(GlobalCursor::decode(&earlier(0), 2), Some(read));
+        assert_eq!(GlobalCursor::decode(&earlier(3), 2), None);
+    }
+
+    #[test]
+    fn inside_of_an_entry_that_entry_is_read_again() {
+        let positions = vec![StreamPosition(5, 0), StreamPosition(6, 1), StreamPosition(7, 3)];
+        let within = BTreeMap::from([(Partition(0), 1), (Partition(1), 1)]);
+        let c = GlobalCursor { epoch: 7, positions, within };
+        let after = [0, 1, 2].map(|p| c.after(Partition(p)));
+        assert_eq!(after, [StreamPosition(4, u64::MAX), StreamPosition(6, 0), StreamPosition(7, 3)]);
     }
 
     #[test]
     fn a_global_cursor_of_sixteen_partitions_fits_in_two_hundred_bytes_before_encoding() {
         let positions = vec![StreamPosition(1_796_000_000_000, 3); 16];
-        let c = GlobalCursor { epoch: 1, positions, within: (Partition(3), 12) };
+        let c = GlobalCursor { epoch: 1, positions, within: BTreeMap::from([(Partition(3), 12)]) };
         assert!(c.encode().len() <= 200 * 4 / 3);
     }
 

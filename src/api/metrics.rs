@@ -311,7 +311,7 @@ impl Scrape {
         page.gauge("downbeat_event_followers", "Streams that follow all runs", m.followers as f64)?;
         page.gauge(
             "downbeat_event_tail_age_seconds",
-            "Since the events of the store were last read to their end; 0 while nobody follows",
+            "Since the events of the store were last read to their end, where that is longest ago; 0 while nobody follows",
             m.tail_age,
         )?;
         page.gauge(

@@ -1,40 +1,33 @@
 //! Who wants to hear of what. Watchers of one run are woken when it may have changed; subscribers of the
-//! global feed share one tail of the event streams, rendered once for all of them.
+//! global feed share one tail of the event streams (`tail`), rendered once for all of them.
 //!
 //! A wake-up is a hint: watchers read the store, and look by themselves after [`POLL`] anyway.
+//!
+//! Partitions that are away together are a *part*. Whatever goes on with one part is of no concern to the others.
 
 use super::inner::Inner;
-use super::render;
 use super::view::EventView;
 use crate::model::commit::EventNote;
 use crate::model::ids::{Partition, RunId};
-use crate::model::time::Span;
-use crate::store::{Layout, StoreError, StreamPosition};
+use crate::store::{Layout, StreamPosition};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
 /// A watcher looks at its run at least this often.
 pub(crate) const POLL: Duration = Duration::from_secs(2);
-/// Entries read from the streams at once.
-const PAGE: u32 = 256;
-/// A tail that was not read for longer may have been overtaken by the trimming: until then, that would take
-/// more entries than a partition can write.
-const OVERTAKEN: Duration = Duration::from_secs(1);
 /// Rendered entries that a subscriber may be behind before it reads the store for itself.
 const BEHIND: usize = 1_024;
 /// Notes whose events are kept until the tail comes by.
 const FRESH: usize = 16_384;
 /// … and for how long they may be told.
 const FRESH_FOR: Duration = Duration::from_secs(2);
-/// The tail is read again no sooner: what happens meanwhile comes along with the next reading, so that a busy
-/// store is not asked once per commit. While only runs are watched it tells of other servers' commits alone.
-const PACE: Duration = Duration::from_millis(2);
-const PACE_OF_WATCHERS: Duration = Duration::from_millis(20);
+/// That events cannot be told is said this often.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// What a watcher of a run waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,15 +105,29 @@ impl Fresh {
 /// What the tail tells its subscribers.
 #[derive(Debug, Clone)]
 pub(crate) enum Live {
-    /// The next entry.
+    /// The next entry of its part.
     Entry(Arc<Rendered>),
-    /// Entries were trimmed before they were read, or the store lost some: look for yourself.
-    Gap,
+    /// The tail of this part has begun somewhere: entries before that may not have been told. Look for yourself; what
+    /// comes later is told.
+    Gap(usize),
+    /// The same of all parts.
+    Gaps,
+}
+
+/// Partitions that are away together if they are, and so have a tail of their own.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(crate) partitions: Vec<Partition>,
+    /// It can be read again.
+    pub(super) back: Notify,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Hub {
+    pub(super) parts: Vec<Part>,
+    /// By partition.
+    part_of: Vec<usize>,
     runs: Mutex<BTreeMap<(RunId, Until), watch::Sender<()>>>,
     watching: AtomicUsize,
     live: broadcast::Sender<Live>,
@@ -129,13 +136,12 @@ pub(crate) struct Hub {
     /// The kinds that any subscriber wants.
     kinds: AtomicU64,
     fresh: Mutex<Fresh>,
+    /// Somebody has come.
     wanted: Notify,
-    /// Whether the tail is read. Goes false only while nobody wants it, under `gate`.
-    reading: watch::Sender<bool>,
-    /// Makes "subscribe" and "nobody is there, stop reading" exclude each other.
-    gate: Mutex<()>,
-    /// The store lost the tail of its streams: ours stands where there is nothing any more.
-    lost: AtomicBool,
+    /// Counts how often the store lost the tail of its streams: ours may stand where there is nothing any more.
+    went_back: AtomicU64,
+    /// When it was last said that events cannot be told.
+    complained: Mutex<Option<Instant>>,
     epoch: u64,
 }
 
@@ -167,8 +173,19 @@ impl Drop for RunWatch {
 }
 
 impl Hub {
-    pub(crate) fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: Layout, groups: Vec<Vec<Partition>>) -> Self {
+        let mut part_of = vec![0; usize::from(layout.partitions)];
+        for (part, group) in groups.iter().enumerate() {
+            for partition in group {
+                if let Some(of) = part_of.get_mut(usize::from(partition.0)) {
+                    *of = part;
+                }
+            }
+        }
+        let part = |partitions| Part { partitions, back: Notify::new() };
         Self {
+            parts: groups.into_iter().map(part).collect(),
+            part_of,
             runs: Mutex::default(),
             watching: AtomicUsize::new(0),
             live: broadcast::channel(BEHIND).0,
@@ -176,9 +193,8 @@ impl Hub {
             kinds: AtomicU64::new(0),
             fresh: Mutex::default(),
             wanted: Notify::new(),
-            reading: watch::channel(false).0,
-            gate: Mutex::default(),
-            lost: AtomicBool::new(false),
+            went_back: AtomicU64::new(0),
+            complained: Mutex::default(),
             epoch: layout.epoch,
         }
     }
@@ -188,10 +204,50 @@ impl Hub {
         self.epoch
     }
 
-    /// The store lost the tail of its event streams.
+    /// The part that a partition is of.
+    pub(crate) fn part_of(&self, partition: Partition) -> usize {
+        self.part_of.get(usize::from(partition.0)).copied().unwrap_or_default()
+    }
+
+    /// The partitions of a part.
+    pub(crate) fn partitions(&self, part: usize) -> &[Partition] {
+        self.parts.get(part).map_or(&[], |part| &part.partitions)
+    }
+
+    /// The store may have lost the tail of its event streams.
     pub(crate) fn went_back(&self) {
         *self.fresh.lock() = Fresh::default();
-        self.lost.store(true, Ordering::Release);
+        self.went_back.fetch_add(1, Ordering::Release);
+    }
+
+    /// How often it may have.
+    pub(super) fn times_back(&self) -> u64 {
+        self.went_back.load(Ordering::Acquire)
+    }
+
+    /// Says that events cannot be told: once in a second, whoever meets it and however often.
+    pub(crate) fn complain(&self, error: &(dyn std::fmt::Display + Sync), what: &str) {
+        let mut last = self.complained.lock();
+        if last.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+            *last = Some(Instant::now());
+            tracing::warn!(%error, "{what}; trying again");
+        }
+    }
+
+    /// Tells the subscribers.
+    pub(super) fn tell(&self, live: Live) {
+        // No subscriber is no fault.
+        drop(self.live.send(live));
+    }
+
+    /// Wakes watchers of a part's runs.
+    pub(super) fn wake(&self, part: usize) {
+        let partitions = self.part_of.len() as u16;
+        for ((run, _), sender) in self.runs.lock().iter() {
+            if self.parts.len() == 1 || self.part_of(Partition::of(run.as_str(), partitions)) == part {
+                sender.send_replace(());
+            }
+        }
     }
 
     /// The kinds of events that somebody follows.
@@ -241,23 +297,33 @@ impl Hub {
         }
     }
 
-    /// Whether the tail is still wanted; if not, whoever subscribes later waits until it is read again.
-    fn goes_on(&self) -> bool {
-        let _gate = self.gate.lock();
-        let idle = self.idle();
-        if idle {
-            self.reading.send_replace(false);
-        }
-        !idle
-    }
-
     /// How many watch one run, and how many follow all.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.watching.load(Ordering::Relaxed) as u64, self.live.receiver_count() as u64)
     }
 
-    fn idle(&self) -> bool {
-        self.watching.load(Ordering::Acquire) == 0 && self.live.receiver_count() == 0
+    /// Whether nobody watches or follows.
+    pub(super) fn idle(&self) -> bool {
+        self.watching.load(Ordering::Acquire) == 0 && !self.followed()
+    }
+
+    /// Waits until somebody watches or follows.
+    pub(super) async fn wanted(&self) {
+        loop {
+            // Who comes from here on is heard.
+            let wanted = self.wanted.notified();
+            let mut wanted = std::pin::pin!(wanted);
+            wanted.as_mut().enable();
+            if !self.idle() {
+                return;
+            }
+            wanted.await;
+        }
+    }
+
+    /// Whether anybody follows all events.
+    pub(super) fn followed(&self) -> bool {
+        self.live.receiver_count() > 0
     }
 }
 
@@ -267,7 +333,7 @@ pub(crate) fn watch_run(inner: &Arc<Inner>, run: &RunId, until: Until) -> RunWat
     let key = (run.clone(), until);
     let changed = hub.runs.lock().entry(key.clone()).or_insert_with(|| watch::channel(()).0).subscribe();
     hub.watching.fetch_add(1, Ordering::AcqRel);
-    hub.wanted.notify_one();
+    hub.wanted.notify_waiters();
     RunWatch { inner: Arc::clone(inner), key, changed }
 }
 
@@ -284,8 +350,11 @@ impl Subscription {
     /// a gap. Cancel safe.
     pub(crate) async fn next(&mut self) -> Live {
         match self.live.recv().await {
-            Ok(Live::Entry(entry)) if entry.kinds & self.kinds == self.kinds => Live::Entry(entry),
-            Ok(Live::Entry(_) | Live::Gap) | Err(broadcast::error::RecvError::Lagged(_)) => Live::Gap,
+            Ok(Live::Entry(entry)) if entry.kinds & self.kinds != self.kinds => {
+                Live::Gap(self.inner.hub.part_of(entry.partition))
+            }
+            Ok(told) => told,
+            Err(broadcast::error::RecvError::Lagged(_)) => Live::Gaps,
             // The hub lives as long as the server; a closed one means that we are stopping.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
@@ -298,118 +367,14 @@ impl Drop for Subscription {
     }
 }
 
-/// Subscribes to the rendered tail, for events of `kinds`. When this returns, every later entry comes.
-pub(crate) async fn subscribe(inner: &Arc<Inner>, kinds: Kinds) -> Subscription {
+/// Subscribes to the rendered tail, for events of `kinds`. Of each part, what its tail tells from here on comes; if that
+/// is not read yet, a gap comes first.
+pub(crate) fn subscribe(inner: &Arc<Inner>, kinds: Kinds) -> Subscription {
     let hub = &inner.hub;
     hub.interest(kinds, true);
-    let live = {
-        let _gate = hub.gate.lock();
-        hub.live.subscribe()
-    };
-    let subscription = Subscription { inner: Arc::clone(inner), kinds, live };
-    hub.wanted.notify_one();
-    let mut reading = hub.reading.subscribe();
-    // Err only if the hub is gone, and with it the server.
-    drop(reading.wait_for(|reading| *reading).await);
+    let subscription = Subscription { inner: Arc::clone(inner), kinds, live: hub.live.subscribe() };
+    hub.wanted.notify_waiters();
     subscription
-}
-
-/// Whether entries after these positions may be missing from what was just read: trimmed, or lost with the tail of
-/// the store.
-pub(crate) async fn has_gap(
-    inner: &Inner,
-    after: &[(Partition, StreamPosition)],
-) -> Result<bool, StoreError> {
-    let partitions: Vec<_> = after.iter().map(|(p, _)| *p).collect();
-    let bounds = inner.store.stream_bounds(&partitions).await?;
-    Ok(bounds.iter().zip(after).any(|(b, (_, at))| *at < b.trimmed_through || *at > b.last))
-}
-
-/// Reads the tail while somebody wants it.
-pub(crate) async fn run_tail(inner: Arc<Inner>) {
-    let stopping = inner.stopping.clone();
-    let _stopped = stopping.run_until_cancelled(tail(&inner)).await;
-}
-
-async fn tail(inner: &Inner) {
-    let hub = &inner.hub;
-    let partitions = inner.partitions();
-    // Entries were passed over: told once it is known where the tail goes on, so that whoever then looks misses none.
-    let mut gap = false;
-    loop {
-        while hub.idle() {
-            inner.measures.tail_rests();
-            hub.wanted.notified().await;
-        }
-        let bounds = match inner.store.stream_bounds(&partitions).await {
-            Ok(bounds) => bounds,
-            Err(error) => {
-                tracing::warn!(%error, "the event streams cannot be read; trying again");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                continue;
-            }
-        };
-        let mut after: Vec<_> = partitions.iter().copied().zip(bounds.iter().map(|b| b.last)).collect();
-        if std::mem::take(&mut gap) {
-            drop(hub.live.send(Live::Gap));
-        }
-        hub.reading.send_replace(true);
-        // Whoever came while the tail was not read looks now.
-        for sender in hub.runs.lock().values() {
-            sender.send_replace(());
-        }
-        let mut read = Instant::now();
-        while hub.goes_on() {
-            let entries = match inner.store.read_events(&after, PAGE, Span::millis(500)).await {
-                Ok(entries) => entries,
-                Err(error) => {
-                    tracing::warn!(%error, "the event streams cannot be read; trying again");
-                    tokio::time::sleep(Duration::from_millis(200)).await;
-                    continue;
-                }
-            };
-            if hub.lost.swap(false, Ordering::AcqRel) {
-                gap = true;
-                break;
-            }
-            if read.elapsed() > OVERTAKEN {
-                match has_gap(inner, &after).await {
-                    Ok(false) => {}
-                    Ok(true) => {
-                        tracing::warn!("the event streams were trimmed faster than they were read");
-                        gap = true;
-                        break;
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "the event streams cannot be read; trying again");
-                        tokio::time::sleep(Duration::from_millis(200)).await;
-                        continue;
-                    }
-                }
-            }
-            read = Instant::now();
-            inner.measures.tail_was_read();
-            let told = !entries.is_empty();
-            for entry in &entries {
-                if let Some(slot) = after.get_mut(usize::from(entry.partition.0)) {
-                    slot.1 = entry.position;
-                }
-                for note in EventNote::decode_all(&entry.notes).unwrap_or_default() {
-                    hub.touched(&note);
-                }
-            }
-            if hub.live.receiver_count() > 0 && !entries.is_empty() {
-                let rendered = render::entries_until_done(inner, &entries, hub.kinds()).await;
-                for r in rendered {
-                    drop(hub.live.send(Live::Entry(Arc::new(r))));
-                }
-            }
-            if told {
-                let pace = if hub.live.receiver_count() > 0 { PACE } else { PACE_OF_WATCHERS };
-                tokio::time::sleep_until(read + pace).await;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

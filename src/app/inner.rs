@@ -117,7 +117,7 @@ impl Inner {
         let boot = options.entropy.nonce();
         let inner = Self {
             plans: Plans::new(Arc::clone(&store), options.compile_inline),
-            hub: Hub::new(layout),
+            hub: Hub::new(layout, store.groups()),
             queues: Queues::default(),
             dispatcher: Mutex::new(Dispatcher::default()),
             feed: Notify::new(),

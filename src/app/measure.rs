@@ -14,7 +14,7 @@ use crate::model::event::EventKind;
 use crate::model::ids::Partition;
 use crate::store::{QueueHead, Reading};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -78,6 +78,9 @@ const SHORT: &[f64] = &[0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.
 /// Bounds of sizes of batches.
 const SIZES: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 
+/// A tail that nobody wants.
+const RESTS: u64 = u64::MAX;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Measures {
@@ -101,9 +104,8 @@ pub(crate) struct Measures {
     pub(crate) starts_abandoned: AtomicU64,
     /// Of each partition: entries in its ready queues, and the lowest score.
     queued: Mutex<Vec<(u64, Option<i64>)>>,
-    /// When the event tail was last read to its end, in ms after `begun`.
-    tail_read: AtomicU64,
-    tail_wanted: AtomicBool,
+    /// When the event tail of each part of the store was last read to its end, in ms after `begun`, or [`RESTS`].
+    tail_read: Box<[AtomicU64]>,
     begun: Instant,
 }
 
@@ -120,8 +122,7 @@ impl Measures {
             starts_crowded: AtomicU64::new(0),
             starts_abandoned: AtomicU64::new(0),
             queued: Mutex::new(vec![(0, None); usize::from(partitions)]),
-            tail_read: AtomicU64::new(0),
-            tail_wanted: AtomicBool::new(false),
+            tail_read: (0..partitions).map(|_| AtomicU64::new(RESTS)).collect(),
             begun: Instant::now(),
         }
     }
@@ -144,22 +145,23 @@ impl Measures {
         }
     }
 
-    /// The event tail has been read to its end just now.
-    pub(crate) fn tail_was_read(&self) {
-        self.tail_wanted.store(true, Relaxed);
-        self.tail_read.store(self.begun.elapsed().as_millis() as u64, Relaxed);
+    /// The event tail of a part of the store has been read to its end just now, or begins.
+    pub(crate) fn tail_was_read(&self, part: usize) {
+        if let Some(read) = self.tail_read.get(part) {
+            read.store(self.begun.elapsed().as_millis() as u64, Relaxed);
+        }
     }
 
-    /// Nobody follows events.
-    pub(crate) fn tail_rests(&self) {
-        self.tail_wanted.store(false, Relaxed);
+    /// Nobody follows its events.
+    pub(crate) fn tail_rests(&self, part: usize) {
+        if let Some(read) = self.tail_read.get(part) {
+            read.store(RESTS, Relaxed);
+        }
     }
 
     fn tail_age(&self) -> Duration {
-        if !self.tail_wanted.load(Relaxed) {
-            return Duration::ZERO;
-        }
-        self.begun.elapsed().saturating_sub(Duration::from_millis(self.tail_read.load(Relaxed)))
+        let oldest = self.tail_read.iter().map(|read| read.load(Relaxed)).min().unwrap_or(RESTS);
+        self.begun.elapsed().saturating_sub(Duration::from_millis(oldest))
     }
 }
 
@@ -249,7 +251,8 @@ pub struct Measured {
     pub watchers: u64,
     /// Followers of events of all runs.
     pub followers: u64,
-    /// Seconds since the event tail was last read to its end; 0 while nobody follows it.
+    /// Seconds since the event tail was last read to its end, in the part of the store where that is longest ago; 0 while
+    /// nobody follows it.
     pub tail_age: f64,
     /// The server drains.
     pub draining: bool,

@@ -9,7 +9,7 @@
 //! rehearse                  runs against answers given beforehand, without a store
 //! moves/                    backup and restore
 //! trimmer                   events of runs that are gone
-//! ticker                    what is due        hub, feeds, render   events and views
+//! ticker                    what is due        hub, tail, feeds, follow, render   events and views
 //! measure                   what is counted for /metrics
 //! ```
 //!
@@ -24,6 +24,7 @@ mod cursor;
 pub mod error;
 mod feeder;
 mod feeds;
+mod follow;
 mod hub;
 mod inner;
 mod lane;
@@ -38,6 +39,7 @@ mod render;
 mod runs;
 mod schedules;
 mod sessions;
+mod tail;
 mod ticker;
 mod trimmer;
 pub mod view;
@@ -91,7 +93,7 @@ impl App {
         inner.spawn(ticker::run(Arc::clone(&inner)));
         inner.spawn(ticker::run_hints(Arc::clone(&inner)));
         inner.spawn(sessions::run_keeper(Arc::clone(&inner)));
-        inner.spawn(hub::run_tail(Arc::clone(&inner)));
+        inner.spawn(tail::run(Arc::clone(&inner)));
         inner.spawn(trimmer::run(Arc::clone(&inner)));
         Ok(Self { inner })
     }

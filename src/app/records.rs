@@ -64,3 +64,26 @@ pub(crate) async fn load(store: &dyn Store, keys: &[(Partition, RunId)]) -> Resu
     }
     Ok(runs)
 }
+
+/// A run of which something is told: if `is_told`, no fail-over takes back what was read. None if there is none.
+pub(crate) async fn settled(
+    store: &dyn Store,
+    partition: Partition,
+    run: &RunId,
+    is_told: impl Fn(&RunState) -> bool,
+) -> Result<Option<RunState>> {
+    for _ in 0..TRIES {
+        let record = store.load(&[(partition, run.clone())]).await?.pop().flatten();
+        let Some(record) = record else { return Ok(None) };
+        let Some((prefix, state)) = whole(store, partition, run, &record).await? else { return Ok(None) };
+        if !is_told(&state) || store.settled(partition, run, &prefix).await? {
+            return Ok(Some(state));
+        }
+        // Written meanwhile.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    Err(StoreError::Unavailable {
+        message: format!("run {run} changes faster than it can be read"),
+        sent: false,
+    })
+}

@@ -10,7 +10,7 @@ use super::view::{
 };
 use crate::engine::children::child_of;
 use crate::engine::history;
-use crate::events::run_tag;
+use crate::events::{RunCursor, mark_of, run_tag};
 use crate::model::commit::EventNote;
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::{Partition, RunId, TaskPath};
@@ -391,31 +391,48 @@ fn signal_of<'a>(state: &'a RunState, entry: &LogEntry) -> Option<&'a Signal> {
 #[derive(Debug)]
 pub(crate) struct RunPage {
     pub(crate) tag: u64,
-    pub(crate) events: Vec<EventView>,
-    pub(crate) count: usize,
+    /// What was told before is not what happened: the store lost it, and there are no events here.
+    pub(crate) lost: bool,
+    /// Each with the mark of a cursor that stands behind it.
+    pub(crate) events: Vec<(EventView, u32)>,
     /// Events behind this page.
     pub(crate) more: usize,
     /// The run has ended.
     pub(crate) ended: bool,
 }
 
-/// Up to `max` events of a run from ordinal `next` on; none if there is no such run.
+/// A run as its followers are told of it, see [`super::records::settled`].
+pub(crate) async fn settled(
+    inner: &Inner,
+    run: &RunId,
+    is_told: impl Fn(&RunState) -> bool,
+) -> Result<Option<RunState>, AppError> {
+    if run.is_reserved() {
+        return Ok(None);
+    }
+    let partition = inner.partition_of(run);
+    super::records::settled(&*inner.store, partition, run, is_told).await.map_err(store_error)
+}
+
+/// Up to `max` events of a run from a cursor on; none if there is no such run.
 pub(crate) async fn run_events(
     inner: &Inner,
     run: &RunId,
-    next: u32,
+    at: &RunCursor,
     max: usize,
 ) -> Result<Option<RunPage>, AppError> {
-    let Some(state) = super::runs::read(inner, run).await? else { return Ok(None) };
+    let news = |s: &RunState| s.status.is_terminal() || s.log.len() != at.next as usize || !at.fits(&s.log);
+    let Some(state) = settled(inner, run, news).await? else { return Ok(None) };
     let plan = inner.plans.of(&state).await?;
-    let page = || state.log.iter_from(next as usize).take(max);
+    let lost = !at.fits(&state.log);
+    let page = || state.log.iter_from(at.next as usize).take(if lost { 0 } else { max });
     let wanted = fields_of(page().filter_map(|e| event_output(&state, e)));
     let at_hand = fetch(inner, inner.partition_of(run), run, wanted).await?;
-    let events: Vec<_> = page().map(|e| event(&state, &plan, e, &at_hand)).collect();
+    let events: Vec<_> = page().map(|e| (event(&state, &plan, e, &at_hand), mark_of(e))).collect();
     Ok(Some(RunPage {
         tag: run_tag(run, state.created_at.0),
-        count: events.len(),
-        more: state.log.iter_from(next as usize).len() - events.len(),
+        lost,
+        more: state.log.iter_from(at.next as usize).len() - events.len(),
         events,
         ended: state.status.is_terminal(),
     }))
@@ -600,7 +617,7 @@ pub(crate) async fn entries_until_done(inner: &Inner, list: &[StreamEntry], kind
         match tell(inner, list, list.iter().map(notes).collect(), kinds).await {
             Ok(rendered) => return rendered,
             Err(error) => {
-                tracing::warn!(%error, "events cannot be rendered; trying again");
+                inner.hub.complain(&error, "events cannot be rendered");
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }

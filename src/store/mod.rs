@@ -263,6 +263,30 @@ impl SessionRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct StreamPosition(pub u64, pub u64);
 
+impl StreamPosition {
+    /// The end of a millisecond: no entry is there, so nothing was told of one. Where somebody stands who follows from
+    /// that moment on and cannot know what the stream holds.
+    pub const fn end_of(ms: u64) -> Self {
+        Self(ms, u64::MAX)
+    }
+
+    /// See [`Store::resumable`]; `stands`: an entry is at it.
+    pub(crate) fn is_resumable(self, stands: bool, trimmed_through: Self) -> bool {
+        let told_of_nothing = self == Self::default() || self == Self::end_of(self.0);
+        self == trimmed_through || (self > trimmed_through && (stands || told_of_nothing))
+    }
+
+    /// The position before it; the first has none but itself.
+    #[must_use]
+    pub const fn before(self) -> Self {
+        match (self.0.checked_sub(1), self.1.checked_sub(1)) {
+            (_, Some(sequence)) => Self(self.0, sequence),
+            (Some(ms), None) => Self::end_of(ms),
+            (None, None) => self,
+        }
+    }
+}
+
 /// One entry of an event stream: the notes of one commit batch in one partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamEntry {
@@ -340,7 +364,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// What was fixed when the store was initialised.
     fn layout(&self) -> Layout;
 
-    /// Partitions that can share one batch: one group on a single Redis or a file, one per partition on a cluster.
+    /// Partitions that can share one batch, and that are away together if they are: one group on a single Redis or a
+    /// file, one per partition on a cluster.
     fn groups(&self) -> Vec<Vec<Partition>> {
         vec![(0..self.layout().partitions).map(Partition).collect()]
     }
@@ -358,6 +383,13 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// The records of these runs, prefix included, in order; none where there is none.
     async fn load(&self, runs: &[(Partition, RunId)]) -> Result<Vec<Option<Bytes>>>;
+
+    /// Waits until no fail-over takes back what was read of a run when its record had this prefix. False: it has another
+    /// one by now. At once where a fail-over is not waited for.
+    async fn settled(&self, partition: Partition, run: &RunId, prefix: &Prefix) -> Result<bool> {
+        let _ = (partition, run, prefix);
+        Ok(true)
+    }
 
     /// Stored payload fields of a run, in order.
     async fn payloads(
@@ -402,7 +434,9 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Removes a session if it has this epoch.
     async fn remove_session(&self, id: &SessionId, epoch: u32) -> Result<()>;
 
-    /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none.
+    /// Up to `max` entries after each position, in order per partition. Waits up to `wait` if there is none; that is
+    /// cheap for partitions of one group ([`Store::groups`]). Who waits again and again is told by an error if the store
+    /// may have been another one meanwhile and a position is not [`Store::resumable`]; by one reading only.
     async fn read_events(
         &self,
         after: &[(Partition, StreamPosition)],
@@ -412,6 +446,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
 
     /// Bounds of these partitions' streams, in order.
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>>;
+
+    /// For each position whether who was told everything through it misses nothing by reading on from there: what stood at
+    /// it stands there still, or is the last that was trimmed, and nothing behind it was trimmed. A stream that was cut
+    /// short below it and has grown anew is told by this, since positions are of the time of writing.
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>>;
 
     /// Trims a partition's stream up to and with an entry that was read; how many entries went.
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64>;

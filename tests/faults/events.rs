@@ -29,6 +29,11 @@ fn pair() -> (RedisServer, Server, Server) {
     (redis, a, b)
 }
 
+/// A Redis that keeps an append-only file.
+fn aof() -> RedisServer {
+    RedisServer::start(Options { aof: true, args: Vec::new() })
+}
+
 async fn start(door: Door, workflow: &str, id: &str, input: &str) {
     let answer = door.start_run(workflow, id, input).await;
     assert_eq!(answer.status, 201, "{}", answer.text());
@@ -230,4 +235,140 @@ async fn what_is_told_is_true_and_in_order() {
     assert!(statuses["completed"] >= RUNS / 2 && statuses.contains_key("cancelled"), "{statuses:?}");
     handle.shutdown(Duration::from_secs(1));
     working.await.unwrap().unwrap();
+}
+
+/// Starts runs that end at once, whatever happens meanwhile; their ids.
+async fn quick(door: Door, name: &str, count: usize) -> Vec<String> {
+    let ids: Vec<_> = (0..count).map(|n| format!("{name}-{n}")).collect();
+    for id in &ids {
+        door.insist_post("/v1/runs", &format!(r#"{{"workflow":"quick","id":"{id}"}}"#)).await;
+    }
+    ids
+}
+
+/// Whether a reader was told of the end of all these.
+fn told(seen: &Seen, ids: &[String]) -> bool {
+    let ended = |id: &String| seen.events.iter().any(|e| e["run"] == **id && e["type"] == "run.completed");
+    ids.iter().all(ended)
+}
+
+async fn hears(reader: &mut Reader, ids: &[String]) {
+    assert!(reader.sees(SILENCE, |s| told(s, ids)).await, "{ids:?}: {:?}", reader.look(|s| s.resets));
+}
+
+/// A reader of all events at a door, once it follows.
+async fn follow(door: Door, last: Option<String>) -> Reader {
+    let mut reader = Reader::resuming(vec![door], "/v1/events", SILENCE, last);
+    assert!(reader.sees(SILENCE, |s| s.opened).await);
+    reader
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_what_redis_has_lost_is_told_so_once() {
+    let mut redis = aof();
+    let server = Server::serve(&redis.url(), None, free_address());
+    let door = *server;
+    register(door, "quick", "tasks: { t: { set: 1 } }").await;
+    let asks = "tasks:\n  a: { wait: { signal: go } }\n  b: { needs: [a], wait: { signal: go } }\n";
+    register(door, "asks", asks).await;
+    start(door, "asks", "asks", "1").await;
+    let mut live = follow(door, None).await;
+    let kept = quick(door, "kept", 3).await;
+    hears(&mut live, &kept).await;
+    let good = live.look(|s| s.last.clone());
+    let file = redis.append_only_file();
+    let length = std::fs::metadata(&file).unwrap().len();
+    let lost = quick(door, "lost", 3).await;
+    hears(&mut live, &lost).await;
+    let bad = live.look(|s| s.last.clone());
+    door.insist_post("/v1/runs/asks/signals/go?id=lost", "1").await;
+    let mut of_run = Reader::start(vec![door], "/v1/runs/asks/events", SILENCE);
+    let signalled = |s: &Seen| s.events.iter().any(|e| e["type"] == "task.completed");
+    assert!(of_run.sees(SILENCE, signalled).await);
+    let of_run = of_run.stop();
+
+    redis.kill9();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length).unwrap();
+    redis.restart();
+    // Everything grows beyond where readers stand.
+    let anew = quick(door, "anew", 10).await;
+    for n in 0..2 {
+        door.insist_post(&format!("/v1/runs/asks/signals/go?id=anew-{n}"), "1").await;
+    }
+    let (mut of_good, mut of_bad) = (follow(door, good).await, follow(door, bad).await);
+    assert!(of_bad.sees(SILENCE, |s| s.resets > 0).await);
+    assert!(live.sees(SILENCE, |s| s.resets > 0).await);
+    let later = quick(door, "later", 3).await;
+    for reader in [&mut live, &mut of_bad, &mut of_good] {
+        hears(reader, &later).await;
+    }
+    hears(&mut of_good, &anew).await;
+    let resets = [&live, &of_bad, &of_good].map(|reader| reader.look(|s| s.resets));
+    assert_eq!(resets, [1, 1, 0]);
+    assert!(!of_bad.look(|s| told(s, &anew)), "it began anew with what came then");
+    // One run: what it was told is not what happened.
+    let path = "/v1/runs/asks/events";
+    let of_run = Reader::resuming(vec![door], path, SILENCE, of_run.last).ended(SILENCE).await;
+    assert_eq!((of_run.resets, of_run.events), (1, history(door, "asks").await));
+    // And who was told that resumes as ever.
+    let again = Reader::resuming(vec![door], path, SILENCE, of_run.last).ended(SILENCE).await;
+    assert_eq!((again.resets, again.events.len()), (0, 0));
+    assert!(!server.has_logged("panicked"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_was_killed_and_lost_nothing_resets_nobody() {
+    let mut redis = aof();
+    let server = Server::serve(&redis.url(), None, free_address());
+    let door = *server;
+    register(door, "quick", "tasks: { t: { set: 1 } }").await;
+    let mut live = follow(door, None).await;
+    let mut ids = quick(door, "first", 3).await;
+    hears(&mut live, &ids).await;
+    let cursor = live.look(|s| s.last.clone());
+    for round in 0..3 {
+        redis.kill9();
+        redis.restart();
+        ids.extend(quick(door, &format!("round-{round}"), 3).await);
+        hears(&mut live, &ids).await;
+        let mut away = follow(door, cursor.clone()).await;
+        hears(&mut away, &ids[3..]).await;
+        assert_eq!(away.look(|s| s.resets), 0);
+    }
+    let seen = live.stop();
+    assert_eq!((seen.resets, seen.cuts), (0, 0));
+    for id in &ids {
+        let of_run: Vec<_> = seen.events.iter().filter(|e| e["run"] == **id).cloned().collect();
+        assert_eq!(of_run, history(door, id).await, "{id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_events_of_a_run_wait_for_a_replica_where_commits_do() {
+    let args = |args: &[&str]| Options { aof: false, args: args.iter().map(|a| (*a).to_owned()).collect() };
+    let primary = RedisServer::start(args(&["--repl-diskless-sync-delay", "0"]));
+    let replica = RedisServer::start(args(&["--replicaof", "127.0.0.1", &primary.port().to_string()]));
+    let linked = async || primary.info("replication").contains("state=online").then_some(());
+    until("the replica is there", Duration::from_secs(10), linked).await;
+    let settings = [("DOWNBEAT_DURABILITY", "replicated")];
+    let server = Server::serve_with(&primary.url(), free_address(), &settings);
+    let door = *server;
+    register(door, "asks", "tasks: { a: { wait: { signal: go } } }").await;
+    start(door, "asks", "r1", "1").await;
+    let mut reader = Reader::start(vec![door], "/v1/runs/r1/events", SILENCE);
+    let before = |s: &Seen| s.events.iter().any(|e| e["type"] == "run.started");
+    assert!(reader.sees(SILENCE, before).await);
+    replica.signal("STOP");
+    let signalling = tokio::spawn(async move { door.insist_post("/v1/runs/r1/signals/go?id=1", "1").await });
+    // The primary has it, as anybody sees who reads it there …
+    let done = async || (door.get("/v1/runs/r1").await.json()["status"] == "completed").then_some(());
+    until("the primary has it", Duration::from_secs(10), done).await;
+    // … and nobody is told by the feed, whatever it looks at meanwhile: it looks every two seconds.
+    let over = |s: &Seen| s.events.iter().any(|e| e["type"] == "run.completed");
+    assert!(!reader.sees(Duration::from_secs(5), over).await, "told before a replica has it");
+    assert!(!signalling.is_finished(), "and so is its answer");
+    replica.signal("CONT");
+    let seen = reader.ended(SILENCE).await;
+    assert_eq!((seen.resets, seen.events), (0, history(door, "r1").await));
+    assert_eq!(signalling.await.unwrap().status / 100, 2);
 }

@@ -9,6 +9,7 @@
 //! replies.rs     the reply is lost after the write, for each kind of call
 //! streams.rs     workers: half-open, silent, late, twins
 //! events.rs      readers that are cut, late or slow; the order of what is told
+//! masters.rs     readers while a part of the store is away
 //! stops.rs       servers that stop, drain and are asked how they are
 //! ```
 //!
@@ -21,10 +22,13 @@
 
 mod address;
 mod events;
+mod masters;
 #[path = "../support/network.rs"]
 mod network;
 #[path = "../support/redis.rs"]
 mod redis;
+#[path = "../support/cluster.rs"]
+mod redis_cluster;
 mod replies;
 mod stall;
 mod stops;
@@ -34,6 +38,8 @@ mod streams;
 mod support;
 
 use futures::StreamExt as _;
+// As the cluster calls it.
+use redis as redis_server;
 use std::time::Duration;
 use support::server::Door;
 

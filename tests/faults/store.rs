@@ -233,9 +233,7 @@ async fn an_append_only_file_that_was_cut_short_leaves_no_run_stuck() {
     until("work is under way", Duration::from_secs(15), async || (crew.begun() >= 60).then_some(())).await;
     server.kill9();
     redis.kill9();
-    let folder = redis.dir().join("appendonlydir");
-    let incremental = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let file = incremental.filter(|p| p.to_string_lossy().contains(".incr.")).max().unwrap();
+    let file = redis.append_only_file();
     let length = std::fs::metadata(&file).unwrap().len();
     // In the middle of a command, too.
     let cut = (length / 3).min(20_001);

@@ -269,6 +269,13 @@ impl Store for ChaosStore {
         self.memory().layout()
     }
 
+    fn groups(&self) -> Vec<Vec<Partition>> {
+        if self.world.drawn().grouped {
+            return (0..self.layout().partitions).map(|p| vec![Partition(p)]).collect();
+        }
+        self.memory().groups()
+    }
+
     fn hints(&self) -> broadcast::Receiver<Hint> {
         self.hints.subscribe()
     }
@@ -379,6 +386,10 @@ impl Store for ChaosStore {
 
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {
         self.call(|| self.memory().stream_bounds(partitions)).await
+    }
+
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        self.call(|| self.memory().resumable(at)).await
     }
 
     async fn trim_events(&self, p: Partition, through: StreamPosition) -> Result<u64> {

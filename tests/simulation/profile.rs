@@ -74,6 +74,8 @@ pub(crate) struct Profile {
 
     /// Some tasks ask for labels, and not every worker has them.
     pub(crate) labels: bool,
+    /// Each partition is a group of its own, as on a cluster.
+    pub(crate) grouped: bool,
 }
 
 /// A fault is there in `share` of the worlds, then with up to `most`, scaled by how hard the world is.
@@ -149,6 +151,7 @@ impl Profile {
             reader_cuts: some(rng, hard.max(0.4), 0.7, 0.1),
 
             labels: rng.chance(0.5),
+            grouped: rng.chance(0.3),
         }
     }
 

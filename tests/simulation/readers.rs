@@ -44,9 +44,9 @@ impl Seen {
         Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0 }
     }
 
-    /// The store lost its tail after this reader began: what its cursor stands at, or in, may be another entry now,
-    /// and with the wall clock set back even its position may come a second time. Until cursors carry an epoch that
-    /// is renewed then, such a reader is held to nothing.
+    /// The store lost its tail after this reader began: with the wall clock set back its position may come a second time,
+    /// and this store goes back under servers without their connections breaking, so that they may read on before they
+    /// hear of it. Such a reader is held to nothing.
     fn may_be_lost(&self, world: &World, audit: &crate::audit::Audit) -> bool {
         let set_back = world.set_back_ms.load(Ordering::Relaxed) > 0;
         audit.last_rolled_back.is_some_and(|at| set_back || at >= self.since)
@@ -138,7 +138,6 @@ pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex
             continue;
         };
         let opening = async {
-            let _turn = world.servers[server].subscribing.lock().await;
             world.servers[server].link.gate().await;
             app.events(EventFilter::default(), cursor.as_deref()).await
         };

@@ -70,8 +70,6 @@ pub(crate) struct Server {
     running: Mutex<Option<Running>>,
     boots: AtomicI64,
     booting: tokio::sync::Mutex<()>,
-    /// Subscribing to the global feed, one at a time: who is woken first must not depend on chance.
-    pub(crate) subscribing: tokio::sync::Mutex<()>,
 }
 
 struct Running {
@@ -144,7 +142,6 @@ impl World {
                 running: Mutex::new(None),
                 boots: AtomicI64::new(0),
                 booting: tokio::sync::Mutex::new(()),
-                subscribing: tokio::sync::Mutex::new(()),
             })
             .collect();
         let types = (0..profile.types).map(|n| TaskType::new(&format!("type-{n}")).unwrap()).collect();

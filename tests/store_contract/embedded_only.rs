@@ -215,6 +215,33 @@ async fn a_journal_cut_anywhere_loses_whole_groups_from_its_end() {
     assert_whole(&*open(dir.path()).await).await;
 }
 
+#[tokio::test]
+async fn a_journal_cut_short_that_has_grown_anew_is_told_by_positions() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = ManualClock::new();
+    let options = || embedded_options(clock.clone());
+    let open = async || EmbeddedStore::open(dir.path(), options()).await.unwrap();
+    let mut lane = Lane::new(1);
+    let mut store = open().await;
+    let mut ends = Vec::new();
+    for (n, name) in ["kept", "lost", "anew"].into_iter().enumerate() {
+        if name == "anew" {
+            drop(store);
+            // Its journal ends where it was written to the last.
+            drop(open().await);
+            let journal = journals(dir.path()).pop().unwrap();
+            let file = std::fs::OpenOptions::new().write(true).open(&journal).unwrap();
+            file.set_len(file.metadata().unwrap().len() - 1).unwrap();
+            store = open().await;
+            assert!(stored(&*store, "lost").await.is_none());
+        }
+        clock.advance(Span::millis(1));
+        lane.apply(&*store, vec![whole(name, n as i64)]).await;
+        ends.push((P, store.stream_bounds(&[P]).await.unwrap()[0].last));
+    }
+    assert_eq!(store.resumable(&ends).await, Ok(vec![true, false, true]));
+}
+
 /// Runs one of the ignored tests below in a process of its own.
 fn child(test: &str, dir: &Path, through: Option<&str>) -> Child {
     let exe = std::env::current_exe().unwrap();

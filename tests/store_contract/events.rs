@@ -121,3 +121,27 @@ pub(crate) async fn a_stream_is_trimmed_through_an_entry_that_was_read(f: &Fixtu
     assert_eq!(f.store.trim_events(Partition(0), at(4)).await.unwrap(), 0);
     assert!(f.store.trim_events(Partition(99), at(4)).await.is_err());
 }
+
+pub(crate) async fn a_position_can_be_read_on_from_while_nothing_behind_it_is_missing(f: &Fixture) {
+    let resumable = async |at| f.store.resumable(&[(P, at)]).await.unwrap()[0];
+    assert!(resumable(START).await, "nothing was told, and nothing was trimmed");
+    assert!(resumable(StreamPosition::end_of(7)).await, "of no entry");
+    assert!(!resumable(StreamPosition(7, 0)).await, "there is no such entry");
+    let mut lane = Lane::new(1);
+    for n in 0..5 {
+        lane.apply(&*f.store, vec![noted(&format!("r{n}"), 0)]).await;
+    }
+    let entries = f.store.read_events(&[(P, START)], 10, Span(0)).await.unwrap();
+    let at = |n: usize| entries[n].position;
+    let behind = StreamPosition(at(4).0 + 1, 0);
+    let asked: Vec<_> = [START, at(0), at(4), behind].map(|at| (P, at)).into();
+    assert_eq!(f.store.resumable(&asked).await, Ok(vec![true, true, true, false]));
+    f.store.trim_events(P, at(1)).await.unwrap();
+    let asked: Vec<_> = [START, at(0), at(1), at(2), StreamPosition::end_of(1)].map(|at| (P, at)).into();
+    assert_eq!(f.store.resumable(&asked).await, Ok(vec![false, false, true, true, false]));
+    f.store.trim_events(P, at(4)).await.unwrap();
+    let asked: Vec<_> = [(P, at(3)), (P, at(4)), (Partition(0), START), (Partition(0), at(4))].into();
+    assert_eq!(f.store.resumable(&asked).await, Ok(vec![false, true, true, false]), "an empty stream");
+    assert_eq!(f.store.resumable(&[]).await, Ok(Vec::new()));
+    assert!(f.store.resumable(&[(Partition(99), START)]).await.is_err());
+}

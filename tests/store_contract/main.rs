@@ -100,7 +100,8 @@ contract! {
         a_waiting_reader_is_woken_by_a_commit,
         a_reader_with_nothing_to_read_gets_nothing_in_time,
         a_full_stream_is_trimmed_and_says_how_far,
-        a_stream_is_trimmed_through_an_entry_that_was_read;
+        a_stream_is_trimmed_through_an_entry_that_was_read,
+        a_position_can_be_read_on_from_while_nothing_behind_it_is_missing;
     reads:
         what_is_not_there_is_none,
         payloads_come_in_the_order_asked,

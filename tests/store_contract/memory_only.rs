@@ -1,8 +1,9 @@
 //! What the store in memory offers a harness.
 
-use crate::data::{Lane, P, create, prefix, record, stored};
+use crate::data::{Lane, P, create, note, prefix, record, stored};
 use crate::fixture::ManualClock;
-use downbeat::model::time::Clock;
+use downbeat::model::commit::RunWrite;
+use downbeat::model::time::{Clock, Span};
 use downbeat::store::kv::memory::{Hooks, MemoryStore, Verb};
 use downbeat::store::{Result, Store, StoreError, Verdict};
 use std::sync::Arc;
@@ -59,4 +60,24 @@ async fn a_verb_that_fails_before_did_not_happen_and_one_that_fails_after_did() 
     assert_eq!(hooked(false).commit(&batch).await, Err(away(true)));
     assert!(stored(&hooked(false), "a").await.is_some(), "other verbs are left alone");
     assert_eq!(store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied], "the lost reply");
+}
+
+#[tokio::test]
+async fn a_stream_that_was_shortened_and_grew_anew_is_told_by_its_positions() {
+    let (clock, mut lane) = (ManualClock::new(), Lane::new(1));
+    let store = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 4);
+    let mut noted = async |name: &str, n| {
+        clock.advance(Span::millis(1));
+        let write = RunWrite { event: Some(note(name, n)), ..create(name) };
+        lane.apply(&store, vec![write]).await;
+        store.stream_bounds(&[P]).await.unwrap()[0].last
+    };
+    let first = noted("a", 0).await;
+    let snapshot = store.snapshot();
+    let lost = noted("b", 0).await;
+    store.restore(&snapshot);
+    let anew = noted("c", 0).await;
+    assert!(anew > lost, "it has grown beyond what was lost");
+    let asked: Vec<_> = [first, lost, anew].map(|at| (P, at)).into();
+    assert_eq!(store.resumable(&asked).await, Ok(vec![true, false, true]));
 }

@@ -521,3 +521,28 @@ async fn a_tick_of_a_full_redis_tells_what_may_go_and_changes_nothing() {
     let ticked = store.tick(&[P], 10).await.unwrap().remove(0);
     assert_eq!((ticked.expired, ticked.due), (Vec::new(), vec![run("due")]));
 }
+
+#[tokio::test]
+async fn a_reader_that_waits_again_and_again_is_told_when_what_it_read_is_gone() {
+    let mut server = RedisServer::start(Options { aof: true, args: Vec::new() });
+    let store = RedisStore::open(&server.url(), StoreOptions::default()).await.unwrap();
+    let mut lane = Lane::new(1);
+    let noted = |name: &str| vec![RunWrite { event: Some(note(name, 0)), ..create(name) }];
+    let read = async |at| store.read_events(&[(P, at)], 10, Span::millis(200)).await;
+    lane.apply(&*store, noted("kept")).await;
+    let kept = read(StreamPosition(0, 0)).await.unwrap().pop().unwrap().position;
+    let file = server.append_only_file();
+    let length = std::fs::metadata(&file).unwrap().len();
+    lane.apply(&*store, noted("lost")).await;
+    let lost = read(kept).await.unwrap().pop().unwrap().position;
+    server.kill9();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length).unwrap();
+    server.restart();
+    let batch = lane.batch(noted("anew").into_iter().map(|write| (P, write)).collect());
+    while store.commit(&batch).await.is_err() {}
+    // Whatever it hears first, it is not the new entry alone.
+    let error = read(lost).await.unwrap_err();
+    assert!(error.to_string().contains("lacks what was read before"), "{error}");
+    assert_eq!(store.resumable(&[(P, kept), (P, lost)]).await, Ok(vec![true, false]));
+    assert_eq!(read(kept).await.unwrap().len(), 1);
+}

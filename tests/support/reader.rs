@@ -17,6 +17,8 @@ use tokio::sync::watch;
 pub struct Seen<T = Value> {
     /// The cursor of the last event.
     pub last: Option<String>,
+    /// A stream was opened.
+    pub opened: bool,
     /// Streams that broke, fell silent or ended before the end.
     pub cuts: usize,
     /// Resets that were told.
@@ -27,7 +29,7 @@ pub struct Seen<T = Value> {
 
 impl<T> Default for Seen<T> {
     fn default() -> Self {
-        Self { last: None, cuts: 0, resets: 0, events: Vec::new() }
+        Self { last: None, opened: false, cuts: 0, resets: 0, events: Vec::new() }
     }
 }
 
@@ -43,14 +45,23 @@ impl Reader {
     /// Reads `path` at these doors in turns. A stream on which nothing came for `silence` is given up; comments come
     /// every 15 s. It ends when it is told that there is nothing more (204).
     pub fn start(doors: Vec<Door>, path: &str, silence: Duration) -> Self {
-        Self::keeping(doors, path, silence, Frame::json)
+        Self::resuming(doors, path, silence, None)
+    }
+
+    /// The same, from a cursor on.
+    pub fn resuming(doors: Vec<Door>, path: &str, silence: Duration, last: Option<String>) -> Self {
+        Self::begin(doors, path, silence, Frame::json, Seen { last, ..Seen::default() })
     }
 }
 
 impl<T: Send + 'static> Reader<T> {
     /// The same, but keeps of each event what `keep` makes of it.
     pub fn keeping(doors: Vec<Door>, path: &str, silence: Duration, keep: fn(&Frame) -> T) -> Self {
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        Self::begin(doors, path, silence, keep, Seen::default())
+    }
+
+    fn begin(doors: Vec<Door>, path: &str, silence: Duration, keep: fn(&Frame) -> T, seen: Seen<T>) -> Self {
+        let seen = Arc::new(Mutex::new(seen));
         let (tell, changed) = watch::channel(0);
         let reading = tokio::spawn(read(doors, path.to_owned(), silence, keep, Arc::clone(&seen), tell));
         Self { seen, changed, reading }
@@ -122,6 +133,7 @@ async fn read<T>(
             204 => return,
             _ => continue,
         }
+        seen.lock().unwrap().opened = true;
         changed.send_modify(|n| *n += 1);
         let mut body = response.into_body();
         // What is cut may be cut inside of a character.

@@ -120,6 +120,13 @@ impl RedisServer {
         self.dir.path()
     }
 
+    /// The file that its writes are appended to.
+    pub(crate) fn append_only_file(&self) -> std::path::PathBuf {
+        let folder = std::fs::read_dir(self.dir.path().join("appendonlydir")).unwrap();
+        let files = folder.map(|entry| entry.unwrap().path());
+        files.filter(|path| path.to_string_lossy().contains(".incr.")).max().unwrap()
+    }
+
     /// Kills it.
     pub(crate) fn kill9(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -395,6 +395,11 @@ impl Store for EmbeddedStore {
         self.read_mirror(|tx, shape, _| stream::bounds(tx, shape, partitions))
     }
 
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        let at = at.to_vec();
+        self.read(move |tx, shape| stream::resumable(tx, shape, &at)).await
+    }
+
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {
         self.write(move |tx, shape, _| Ok(silent(stream::trim(tx, shape, partition, through)?))).await
     }

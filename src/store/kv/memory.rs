@@ -41,6 +41,7 @@ pub enum Verb {
     RemoveSession,
     ReadEvents,
     StreamBounds,
+    Resumable,
     TrimEvents,
     List,
     PutWorkflow,
@@ -334,6 +335,10 @@ impl Store for MemoryStore {
 
     async fn stream_bounds(&self, partitions: &[Partition]) -> Result<Vec<StreamBounds>> {
         self.read(Verb::StreamBounds, |tx, shape, _| stream::bounds(tx, shape, partitions)).await
+    }
+
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        self.read(Verb::Resumable, |tx, shape, _| stream::resumable(tx, shape, at)).await
     }
 
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {

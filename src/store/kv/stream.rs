@@ -119,3 +119,13 @@ pub fn bounds(tx: &Tx<'_>, shape: &Shape, partitions: &[Partition]) -> Result<Ve
     };
     partitions.iter().map(bounds).collect()
 }
+
+/// See [`crate::store::Store::resumable`].
+pub fn resumable(tx: &Tx<'_>, shape: &Shape, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+    let resumable = |(partition, position): &(Partition, StreamPosition)| {
+        shape.holds(*partition)?;
+        let stands = tx.get(&keys::stream(*partition, *position))?.is_some();
+        Ok(position.is_resumable(stands, Head::read(tx, *partition)?.trimmed))
+    };
+    at.iter().map(resumable).collect()
+}

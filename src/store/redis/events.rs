@@ -1,7 +1,7 @@
 //! Event streams: one per partition, read with `XREAD`.
 
 use super::keys::Keys;
-use super::link::Value;
+use super::link::{Talk, Value};
 use super::reply;
 use super::scripts::{Call, Script};
 use super::servers::{At, Servers};
@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const WHAT: &str = "an event stream";
+/// How much longer than it waits an answer may take.
+const SLACK: Duration = Duration::from_secs(4);
 
 /// Up to `max` entries after each position; waits up to `wait` if there is none.
 pub(super) async fn read(
@@ -30,7 +32,10 @@ pub(super) async fn read(
     match servers {
         Servers::One(link) if waits => {
             let cmd = command(Keys::ALONE, after, max, Some(wait.to_std()));
-            decode(Keys::ALONE, after, link.blocking(&cmd, wait.to_std()).await?)
+            let proof: Vec<_> = after.iter().flat_map(|at| marks(Keys::ALONE, *at)).collect();
+            let (read, proven) = link.blocking(&cmd, wait.to_std(), &proof).await?;
+            prove(after, proven)?;
+            decode(Keys::ALONE, after, read)
         }
         Servers::Cluster(cluster) if waits => cluster.tail().read(cluster, after, max, wait).await,
         servers => {
@@ -73,12 +78,7 @@ pub(super) async fn confirm(servers: &Servers, entries: &[StreamEntry]) -> Resul
 }
 
 /// Reads streams, and waits for a while if there is nothing.
-pub(super) fn command(
-    keys: Keys,
-    after: &[(Partition, StreamPosition)],
-    max: u32,
-    block: Option<Duration>,
-) -> Cmd {
+fn command(keys: Keys, after: &[(Partition, StreamPosition)], max: u32, block: Option<Duration>) -> Cmd {
     let mut cmd = redis::cmd("XREAD");
     cmd.arg("COUNT").arg(max);
     if let Some(block) = block {
@@ -95,11 +95,7 @@ pub(super) fn command(
 }
 
 /// Reads the answer to [`command`].
-pub(super) fn decode(
-    keys: Keys,
-    asked: &[(Partition, StreamPosition)],
-    value: Value,
-) -> Result<Vec<StreamEntry>> {
+fn decode(keys: Keys, asked: &[(Partition, StreamPosition)], value: Value) -> Result<Vec<StreamEntry>> {
     let mut entries = Vec::new();
     if value == Value::Nil {
         return Ok(entries);
@@ -132,6 +128,11 @@ fn position(value: Value) -> Result<StreamPosition> {
     read().ok_or_else(|| reply::unexpected(WHAT))
 }
 
+/// What the mark of a stream says was trimmed.
+fn mark(value: Value) -> Result<StreamPosition> {
+    if value == Value::Nil { Ok(StreamPosition::default()) } else { position(value) }
+}
+
 /// What a partition's stream holds.
 pub(super) async fn bounds(servers: &Servers, partition: Partition) -> Result<StreamBounds> {
     let (keys, at) = (servers.keys(), At::Partition(partition));
@@ -141,10 +142,7 @@ pub(super) async fn bounds(servers: &Servers, partition: Partition) -> Result<St
     // The mark is read first: it may lag behind the stream, but never says more was trimmed than was.
     let (trimmed, newest) =
         futures::future::try_join(servers.command(at, &trimmed), servers.command(at, &newest)).await?;
-    let trimmed_through = match trimmed {
-        Value::Nil => StreamPosition::default(),
-        id => position(id)?,
-    };
+    let trimmed_through = mark(trimmed)?;
     let last = match reply::array(newest, WHAT)?.pop() {
         None => trimmed_through,
         Some(entry) => {
@@ -153,6 +151,73 @@ pub(super) async fn bounds(servers: &Servers, partition: Partition) -> Result<St
         }
     };
     Ok(StreamBounds { trimmed_through, last })
+}
+
+/// Which of these positions can be read on from.
+pub(super) async fn resumable(servers: &Servers, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+    let keys = servers.keys();
+    let at_once = if servers.spans() { at.len().max(1) } else { 1 };
+    let asked = at.chunks(at_once).map(|some| async move {
+        let cmds: Vec<_> = some.iter().flat_map(|at| marks(keys, *at)).collect();
+        let cmds: Vec<_> = cmds.iter().collect();
+        let told = servers.commands(At::Partition(some[0].0), &cmds).await?;
+        read_marks(some, told.into_iter().map(|value| reply::checked(value, true)))
+    });
+    Ok(try_join_all(asked).await?.concat())
+}
+
+/// What tells whether a position can be read on from: what stands at it, and then what was trimmed. The other way round
+/// it might be trimmed in between.
+fn marks(keys: Keys, at: (Partition, StreamPosition)) -> [Cmd; 2] {
+    let (partition, StreamPosition(ms, sequence)) = at;
+    let (mut stands, mut trimmed) = (redis::cmd("XRANGE"), redis::cmd("GET"));
+    let id = format!("{ms}-{sequence}");
+    stands.arg(keys.events(partition)).arg(&id).arg(&id);
+    trimmed.arg(keys.trimmed(partition));
+    [stands, trimmed]
+}
+
+/// Reads the answers to [`marks`].
+fn read_marks(
+    at: &[(Partition, StreamPosition)],
+    told: impl IntoIterator<Item = Result<Value>>,
+) -> Result<Vec<bool>> {
+    let mut told = told.into_iter();
+    let mut next = || told.next().unwrap_or(Ok(Value::Nil));
+    let mut resumable = Vec::with_capacity(at.len());
+    for (_, position) in at {
+        let stands = !reply::array(next()?, WHAT)?.is_empty();
+        resumable.push(position.is_resumable(stands, mark(next()?)?));
+    }
+    Ok(resumable)
+}
+
+/// Looks at what was found on a connection that was just made: it may be to a Redis that lacks what was read before.
+fn prove(after: &[(Partition, StreamPosition)], proven: Vec<Value>) -> Result<()> {
+    if proven.is_empty() || read_marks(after, proven.into_iter().map(Ok))?.into_iter().all(|holds| holds) {
+        return Ok(());
+    }
+    let message = "the stream lacks what was read before".to_owned();
+    Err(StoreError::Unavailable { message, sent: false })
+}
+
+/// Waits for entries of one stream on a connection, which may be new.
+///
+/// # Errors
+/// The connection is not to be used any more; or, if it is new, the position cannot be read on from.
+pub(super) async fn wait_on(
+    talk: &mut Talk,
+    is_new: bool,
+    after: (Partition, StreamPosition),
+    max: u32,
+    wait: Duration,
+) -> Result<Vec<StreamEntry>> {
+    let (keys, asked) = (Keys::CLUSTER, [after]);
+    if is_new {
+        prove(&asked, talk.ask_all(&marks(keys, after)).await?)?;
+    }
+    let read = talk.ask_within(&command(keys, &asked, max, Some(wait)), wait + SLACK).await?;
+    decode(keys, &asked, read)
 }
 
 /// Trims up to and with an entry.

@@ -295,6 +295,17 @@ impl Store for RedisStore {
         Ok(records)
     }
 
+    async fn settled(&self, partition: Partition, run: &RunId, prefix: &Prefix) -> Result<bool> {
+        if self.durability == Durability::Local {
+            return Ok(true);
+        }
+        self.holds(partition)?;
+        let mut now = redis::cmd("GETRANGE");
+        now.arg(self.servers.keys().record(partition, run)).arg(0).arg(Prefix::LEN - 1);
+        let now = reply::bytes(self.servers.confirmed(partition, &now).await?, "a record")?;
+        Ok(now.and_then(|now| Prefix::of(&now)).as_ref() == Some(prefix))
+    }
+
     async fn payloads(
         &self,
         partition: Partition,
@@ -399,6 +410,13 @@ impl Store for RedisStore {
             self.holds(*partition)?;
         }
         try_join_all(partitions.iter().map(|p| events::bounds(&self.servers, *p))).await
+    }
+
+    async fn resumable(&self, at: &[(Partition, StreamPosition)]) -> Result<Vec<bool>> {
+        for (partition, _) in at {
+            self.holds(*partition)?;
+        }
+        events::resumable(&self.servers, at).await
     }
 
     async fn trim_events(&self, partition: Partition, through: StreamPosition) -> Result<u64> {

@@ -127,8 +127,13 @@ impl Servers {
 
     /// Sends one command.
     pub(super) async fn command(&self, at: At, cmd: &Cmd) -> Result<Value> {
-        let value = self.together(at, Lane::Common, &[cmd]).await?.pop().unwrap_or(Value::Nil);
+        let value = self.commands(at, &[cmd]).await?.pop().unwrap_or(Value::Nil);
         reply::checked(value, true)
+    }
+
+    /// Sends commands that no replica is waited for, in one piece. Returns what each answered, errors among them.
+    pub(super) async fn commands(&self, at: At, commands: &[&Cmd]) -> Result<Vec<Value>> {
+        self.together(at, Lane::Common, commands).await
     }
 
     /// Sends commands in one piece. Returns what each answered, errors among them.
@@ -162,7 +167,7 @@ impl Servers {
         let values = match (self, &node.0) {
             (Self::Cluster(cluster), Some(node)) => cluster.together_on(node, &[cmd]).await?,
             (Self::Cluster(_), None) | (Self::One(_), _) => {
-                self.together(At::Meta, Lane::Common, &[cmd]).await?
+                self.commands(At::Meta, &[cmd]).await?
             }
         };
         reply::checked(values.into_iter().next().unwrap_or(Value::Nil), true)

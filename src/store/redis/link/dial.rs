@@ -306,6 +306,26 @@ impl Talk {
         }
     }
 
+    /// Asks several things in one piece.
+    ///
+    /// # Errors
+    /// No answer to one of them in time, or an error of Redis.
+    pub(in crate::store::redis) async fn ask_all(&mut self, commands: &[Cmd]) -> Result<Vec<Value>> {
+        let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
+        let asked = timeout(ANSWER, async {
+            self.say(&packed).await?;
+            let mut answers = Vec::with_capacity(commands.len());
+            for _ in commands {
+                answers.push(reply::checked(self.hear().await?, true)?);
+            }
+            Ok(answers)
+        });
+        asked.await.unwrap_or_else(|_| {
+            let message = format!("Redis did not answer within {} s", ANSWER.as_secs());
+            Err(StoreError::Unavailable { message, sent: true })
+        })
+    }
+
     /// Writes.
     pub(in crate::store::redis) async fn say(&mut self, packed: &[u8]) -> Result<()> {
         let written = async {

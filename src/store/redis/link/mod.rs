@@ -305,28 +305,42 @@ impl Link {
         }
     }
 
-    /// Sends a command that may block for `wait`, on a connection of its own.
-    pub(super) async fn blocking(&self, cmd: &Cmd, wait: Duration) -> Result<Value> {
+    /// Sends a command that may block for `wait`, on a connection of its own. If that had to be made, `proof` is asked on
+    /// it as well: whether what was read on another one is still so.
+    pub(super) async fn blocking(
+        &self,
+        cmd: &Cmd,
+        wait: Duration,
+        proof: &[Cmd],
+    ) -> Result<(Value, Vec<Value>)> {
         let idle = self.shared.idle.lock().pop();
         if let Some(talk) = idle {
             // It may have died while it was idle, and a read can be asked again.
-            if let Ok(answer) = self.block_on(talk, cmd, wait).await {
+            if let Ok(answer) = self.block_on(talk, cmd, wait, &[]).await {
                 return Ok(answer);
             }
         }
         let talk = self.shared.dialer.connect().await?;
-        self.block_on(talk, cmd, wait).await
+        self.block_on(talk, cmd, wait, proof).await
     }
 
-    async fn block_on(&self, mut talk: Talk, cmd: &Cmd, wait: Duration) -> Result<Value> {
+    async fn block_on(
+        &self,
+        mut talk: Talk,
+        cmd: &Cmd,
+        wait: Duration,
+        proof: &[Cmd],
+    ) -> Result<(Value, Vec<Value>)> {
         let generation = *self.shared.generation.borrow();
+        // First, so that what is waited for is told at once.
+        let proven = talk.ask_all(proof).await?;
         let answer = talk.ask_within(cmd, wait + COMMAND).await?;
         // Only a connection that answered in time is used again, and only while its Redis is ours.
         let mut idle = self.shared.idle.lock();
         if idle.len() < IDLE_READERS && generation == *self.shared.generation.borrow() {
             idle.push(talk);
         }
-        Ok(answer)
+        Ok((answer, proven))
     }
 
     /// Why a call would be of no use: there has been no connection for so long. None: there is one, or was lately.

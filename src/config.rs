@@ -48,6 +48,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_REDIS_BACKLOG_COMMANDS", "redis", "backlog_commands"),
     ("DOWNBEAT_REDIS_BACKLOG_MB", "redis", "backlog_mb"),
     ("DOWNBEAT_REDIS_WAIT", "redis", "wait"),
+    ("DOWNBEAT_REDIS_START_WAIT", "redis", "start_wait"),
     ("DOWNBEAT_LEASE", "workers", "lease"),
     ("DOWNBEAT_ACK", "workers", "ack"),
     ("DOWNBEAT_PING", "workers", "ping"),
@@ -157,6 +158,8 @@ pub struct Redis {
     pub backlog_mb: u16,
     /// How long a command waits for a connection.
     pub wait: Duration,
+    /// How long a server that starts waits for a Redis that cannot be used yet.
+    pub start_wait: Duration,
 }
 
 /// `[workers]`
@@ -225,7 +228,7 @@ section!(ServerKeys: listen, drain, threads);
 section!(StoreKeys: url, data, partitions, durability);
 section!(RedisKeys:
     username, password_file, ca_file, cert_file, key_file, server_name, sentinel_username, sentinel_password_file,
-    backlog, backlog_commands, backlog_mb, wait);
+    backlog, backlog_commands, backlog_mb, wait, start_wait);
 section!(WorkersKeys: lease, ack, ping);
 section!(LimitsKeys:
     connections, streams, events, workers, starts, headers, header_kb, address_kb, body_memory_mb, head, body, stalled,
@@ -392,6 +395,7 @@ impl Checked<'_> {
             backlog_commands: 0,
             backlog_mb: 0,
             wait: Duration::ZERO,
+            start_wait: Duration::ZERO,
         };
         if redis.cert_file.is_some() != redis.key_file.is_some() {
             self.fault("redis", "cert_file", "is set together with redis.key_file or not at all".into());
@@ -401,6 +405,7 @@ impl Checked<'_> {
             backlog_commands: self.number("redis", "backlog_commands", u16::MAX).map_or(1, u32::from),
             backlog_mb: self.number("redis", "backlog_mb", 4_096).unwrap_or(1),
             wait: self.duration("redis", "wait", Duration::from_secs(4)),
+            start_wait: self.duration("redis", "start_wait", Duration::from_hours(24)),
             ..redis
         }
     }

@@ -9,6 +9,7 @@
 //! replies.rs     the reply is lost after the write, for each kind of call
 //! streams.rs     workers: half-open, silent, late, twins
 //! events.rs      readers that are cut, late or slow; the order of what is told
+//! start.rs       servers that come before their Redis can be used
 //! stops.rs       servers that stop, drain and are asked how they are
 //! ```
 //!
@@ -20,13 +21,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod address;
+#[path = "../support/cluster.rs"]
+mod cluster;
 mod events;
 #[path = "../support/network.rs"]
 mod network;
 #[path = "../support/redis.rs"]
 mod redis;
 mod replies;
+#[path = "../support/sentinel.rs"]
+mod sentinel;
 mod stall;
+mod start;
 mod stops;
 mod store;
 mod streams;
@@ -34,6 +40,7 @@ mod streams;
 mod support;
 
 use futures::StreamExt as _;
+use redis as redis_server;
 use std::time::Duration;
 use support::server::Door;
 

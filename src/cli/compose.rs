@@ -15,7 +15,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 /// A server that listens.
@@ -31,8 +31,7 @@ pub(super) struct Server {
 /// Binds the port, opens the store, starts the app and serves until `life` ends. The port comes first: where it is
 /// taken, no store is touched. Who connects meanwhile is told to wait, and why. None: the end came first.
 pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Option<Server>, Failure> {
-    let listener = TcpListener::bind(config.server.listen)
-        .await
+    let listener = listen(config.server.listen)
         .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
     let address = listener.local_addr()?;
     let waiting = Waiting::new(config.redis.start_wait);
@@ -101,6 +100,18 @@ fn door_options(limits: &config::Limits) -> api::Options {
         ping_within: ping_answer,
         ..api::Options::default()
     }
+}
+
+/// Connections that may wait to be taken up, as far as the system allows (`net.core.somaxconn`). When a server has come
+/// back, all its clients do at once; those that find no place may wait for seconds, or for ever if they say nothing.
+const BACKLOG: u32 = 4_096;
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // The address of a server that was here until now may be taken over.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// File descriptors that are left to everything but connections.

@@ -48,6 +48,7 @@ pub const VARIABLES: &[(&str, &str, &str)] = &[
     ("DOWNBEAT_REDIS_BACKLOG_COMMANDS", "redis", "backlog_commands"),
     ("DOWNBEAT_REDIS_BACKLOG_MB", "redis", "backlog_mb"),
     ("DOWNBEAT_REDIS_WAIT", "redis", "wait"),
+    ("DOWNBEAT_REDIS_START_WAIT", "redis", "start_wait"),
     ("DOWNBEAT_LEASE", "workers", "lease"),
     ("DOWNBEAT_ACK", "workers", "ack"),
     ("DOWNBEAT_PING", "workers", "ping"),
@@ -157,6 +158,8 @@ pub struct Redis {
     pub backlog_mb: u16,
     /// How long a command waits for a connection.
     pub wait: Duration,
+    /// How long a server that starts waits for a Redis that cannot be used yet.
+    pub start_wait: Duration,
 }
 
 /// `[workers]`

@@ -6,6 +6,8 @@
 mod cluster;
 #[path = "support/redis.rs"]
 mod redis_server;
+#[path = "support/sentinel.rs"]
+mod sentinel;
 
 use redis_server::{Options, RedisServer};
 use serde_json::Value;
@@ -119,4 +121,25 @@ async fn a_cluster_is_looked_at_by_one_of_its_nodes() {
     // The schemes are not mixed up.
     let alone = cluster.url().replace("redis+cluster", "redis");
     assert_eq!(verdict(&told(&alone).1, "role").0, "wrong");
+}
+
+#[test]
+fn of_a_sentinel_it_is_told_what_is_behind_it() {
+    let primary = RedisServer::start(Options { aof: true, ..Options::default() });
+    let sentinel = sentinel::Sentinel::start(primary.port());
+    let began = tokio::time::Instant::now();
+    while !sentinel.tells("PING").contains("PONG") {
+        assert!(began.elapsed().as_secs() < 20, "no Sentinel");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let (status, found) = told(&format!("redis://127.0.0.1:{}", sentinel.port()));
+    assert_eq!((status, found["findings"].as_array().unwrap().len()), (Some(1), 2), "{found:#}");
+    let (is, said) = verdict(&found, "role");
+    let watched = format!("a Sentinel, which watches main at 127.0.0.1:{} (ok)", primary.port());
+    assert_eq!((is, said), ("wrong", watched.as_str()));
+    assert!(found.to_string().contains("and /main behind them"), "{found:#}");
+
+    let (status, found) = told(&format!("redis+sentinel://127.0.0.1:{}/main", sentinel.port()));
+    assert_eq!(status, Some(0), "{found:#}");
+    assert_eq!(verdict(&found, "role"), ("ok", "primary, as the Sentinels say; all of this is about it"));
 }

@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use downbeat::app::view::StartRequest;
+use downbeat::app::view::{RunFilter, StartRequest, ValueView};
 use downbeat::app::{App, AppError, Options, WorkerStream};
 use downbeat::dispatch::message::{
     AckStatus, Assignment, FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker,
@@ -35,6 +35,8 @@ enum Takes {
     Away,
     /// It does not answer.
     Silent,
+    /// Writes, and nothing can be read.
+    Blind,
 }
 
 /// Of each call, as the link to Redis has it.
@@ -51,6 +53,9 @@ impl Hooks for Gate {
         match (now, verb) {
             (Takes::Full, Verb::Commit | Verb::PutSession | Verb::Check) => {
                 Err(StoreError::Full("OOM command not allowed".into()))
+            }
+            (Takes::Blind, Verb::Load | Verb::Payloads | Verb::Workflow) => {
+                Err(StoreError::Unavailable { message: "no answer".into(), sent: true })
             }
             (Takes::Away, _) => Err(StoreError::Unavailable { message: "no connection".into(), sent: false }),
             (Takes::Silent, _) => {
@@ -178,7 +183,9 @@ async fn while_the_store_is_silent_starts_are_refused_at_once_and_not_done_later
     assert!(app.ready().await.is_err());
     // Whether the first was done is not known, and its caller is told so when its time is up.
     let (answer, took) = first.await.unwrap();
-    assert_eq!(answer.unwrap_err().code, ErrorCode::StoreUnavailable);
+    let error = answer.unwrap_err();
+    assert_eq!((error.code, error.retry_after), (ErrorCode::OutcomeUnknown, Some(Span::secs(1))));
+    assert!(error.message.contains("with the id \"first\""), "{}", error.message);
     assert!(took <= Duration::from_secs(10), "{took:?}");
     gate.0.send_replace(Takes::All);
     let back = recovered(&app, "after").await;
@@ -285,11 +292,82 @@ async fn results_are_acknowledged_when_they_are_kept_and_workers_stay() {
         let ToWorker::ResultAcks(acks) = hear(&mut stream).await else { panic!("{takes:?}") };
         assert_eq!(acks[0].status, AckStatus::Accepted, "{takes:?}");
         assert!(back.elapsed() < Duration::from_secs(5), "{takes:?}: {:?}", back.elapsed());
+        // The last look may be as old as this.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         app.ready().await.unwrap();
         let run = app.run(&id("r1"), Some(Span::secs(5))).await.unwrap();
         assert_eq!(run.status, RunStatus::Completed, "{takes:?}");
         assert_eq!(run.tasks[0].attempts.len(), 1, "{takes:?}");
         assert!(!is_there(&app, "r2").await);
         assert!(recovered(&app, "r3").await < Duration::from_secs(3), "{takes:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_is_told_as_done_though_nothing_can_be_read() {
+    let (app, gate) = server(Options::default()).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    let input = Bytes::from(format!("\"{}\"", "x".repeat(500)));
+    let unnamed = || StartRequest { id: None, input: input.clone(), ..request("none") };
+    gate.0.send_replace(Takes::Blind);
+    let started = app.start(unnamed()).await.unwrap();
+    assert!(started.created);
+    let run = started.run;
+    let url = format!("/v1/runs/{}/values/input", run.id);
+    assert_eq!(run.input, ValueView::Ref { url, size: 502 });
+    assert_eq!((run.status, run.tasks.len()), (RunStatus::Running, 1));
+    let waited = app.start(StartRequest { wait: Some(Span::secs(5)), ..unnamed() }).await.unwrap();
+    assert!(waited.created && waited.run.id != run.id);
+    let cancelled = app.cancel(&run.id, false, false).await.unwrap();
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+    gate.0.send_replace(Takes::All);
+    let all = app.runs(RunFilter::default(), 10, None).await.unwrap();
+    assert_eq!(all.items.len(), 3);
+    assert_eq!(app.run(&run.id, None).await.unwrap().input, ValueView::Json(input));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_in_doubt_is_repeated_with_the_id_that_it_was_given() {
+    let (app, gate) = server(Options::default()).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    gate.0.send_replace(Takes::Silent);
+    let unnamed = StartRequest { id: None, input: Bytes::from_static(b"{\"n\": 1.0}"), ..request("none") };
+    let error = app.start(unnamed.clone()).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::OutcomeUnknown);
+    let given = error.message.split('"').nth(1).unwrap();
+    gate.0.send_replace(Takes::All);
+    recovered(&app, "after").await;
+    let again = app.start(StartRequest { id: Some(id(given)), ..unnamed }).await.unwrap();
+    assert!(!again.created, "the lane had sent it all the time");
+    assert_eq!(app.runs(RunFilter::default(), 10, None).await.unwrap().items.len(), 3);
+}
+
+/// Counts how often it is looked at.
+#[derive(Default)]
+struct Looks(std::sync::atomic::AtomicUsize);
+
+#[async_trait]
+impl Hooks for Looks {
+    async fn before(&self, verb: Verb) -> StoreResult<()> {
+        if verb == Verb::Check {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_often_it_is_asked_for_readiness_the_store_is_looked_at_once_a_second() {
+    let looks = Arc::new(Looks::default());
+    let store = MemoryStore::new(Arc::new(Virtual(Instant::now())), 1).hooked(Arc::<Looks>::clone(&looks));
+    let app = App::launch(Arc::new(store), Options::default()).await.unwrap();
+    for second in 1..=3 {
+        for ready in join_all((0..100).map(|_| app.ready())).await {
+            ready.unwrap();
+        }
+        app.ready().await.unwrap();
+        assert_eq!(looks.0.load(std::sync::atomic::Ordering::Relaxed), second);
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }

@@ -8,7 +8,7 @@ use crate::app::AppError;
 use crate::model::error::ErrorCode;
 use crate::model::time::Span;
 use axum::Router;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use http::header;
@@ -17,6 +17,7 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// A store that is there by then is not worth a word; who connects waits.
@@ -24,12 +25,14 @@ const SOON: Duration = Duration::from_millis(300);
 /// Answers that are under way when the store has come have this long to leave.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Waits for `opening`; if that takes long, answers on `listener` meanwhile. Gives both back.
+/// Waits for `opening`; if that takes long, answers on `listener` meanwhile, with what is waited for as `why` has it. Gives
+/// both back.
 ///
 /// # Errors
 /// What the listener cannot recover from.
 pub async fn meanwhile<T>(
     listener: TcpListener,
+    why: watch::Receiver<String>,
     opening: impl Future<Output = T>,
 ) -> io::Result<(TcpListener, T)> {
     let mut opening = pin!(opening);
@@ -39,7 +42,7 @@ pub async fn meanwhile<T>(
     let listener = listener.into_std()?;
     let own = TcpListener::from_std(listener.try_clone()?)?;
     let there = CancellationToken::new();
-    let router = Router::new().route("/livez", get(alive)).fallback(not_yet);
+    let router = Router::new().route("/livez", get(alive)).fallback(not_yet).with_state(why);
     let options = Options { grace: GRACE, ..Options::default() };
     let mut serving = pin!(serve(own, router, options, there.cancelled()));
     let opened = tokio::select! {
@@ -59,8 +62,8 @@ async fn alive() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], r#"{"status":"alive"}"#).into_response()
 }
 
-async fn not_yet(request: Request) -> Response {
-    let message = "this server has not reached its store yet; its log says why, and it goes on trying";
+async fn not_yet(State(why): State<watch::Receiver<String>>, request: Request) -> Response {
+    let message = format!("this server waits for its store: {}", *why.borrow());
     let error = AppError::new(ErrorCode::StoreUnavailable, message).retry_after(Span::secs(1));
     if is_grpc(&request) { status(&error).into_http() } else { Refused(error).into_response() }
 }

@@ -12,14 +12,11 @@ use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
-use bytes::Bytes;
 use http::HeaderMap;
-use hyper::body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
@@ -267,7 +264,15 @@ impl Ended {
             self.tell(Code::InvalidArgument);
             return response;
         }
-        response.map(|body| Body::new(Watched { body, ended: self }))
+        // Dropped with the body, wherever that ends.
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                if let Some(trailers) = frame.trailers_ref() {
+                    self.look(trailers);
+                }
+                frame
+            }))
+        })
     }
 }
 
@@ -275,37 +280,6 @@ impl Drop for Ended {
     fn drop(&mut self) {
         // The other side has gone before the end, or the stream was dropped.
         self.tell(Code::Cancelled);
-    }
-}
-
-struct Watched {
-    body: Body,
-    ended: Ended,
-}
-
-impl hyper::body::Body for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let Some(Ok(frame)) = &frame
-            && let Some(trailers) = frame.trailers_ref()
-        {
-            self.ended.look(trailers);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -44,7 +44,10 @@ impl AppError {
 /// What a failing store means to a caller.
 pub(crate) fn store_error(error: StoreError) -> AppError {
     match &error {
-        StoreError::Unavailable { .. } | StoreError::Full(_) | StoreError::Forgotten => {
+        StoreError::Unavailable { .. }
+        | StoreError::Unfit(_)
+        | StoreError::Full(_)
+        | StoreError::Forgotten => {
             AppError::new(ErrorCode::StoreUnavailable, error.to_string()).retry_after(Span::secs(1))
         }
         StoreError::Unreadable(_) => AppError::new(ErrorCode::Internal, error.to_string()),
@@ -57,13 +60,11 @@ pub(crate) fn stopping() -> AppError {
         .retry_after(Span::secs(1))
 }
 
-/// The store did not answer in time; whether it happened is not known.
+/// The store did not answer in time what only reads, or was not asked yet; nothing was done. (Of what may have been
+/// done, `doubt` tells.)
 pub(crate) fn too_slow() -> AppError {
-    AppError::new(
-        ErrorCode::StoreUnavailable,
-        "the store did not answer in time; a repeat of this call is safe",
-    )
-    .retry_after(Span::secs(1))
+    AppError::new(ErrorCode::StoreUnavailable, "the store did not answer in time; nothing was done")
+        .retry_after(Span::secs(1))
 }
 
 /// The store has taken nothing for a while; nothing of this start was done.

@@ -22,6 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -56,6 +57,8 @@ pub(crate) struct Inner {
     lane_of: Vec<usize>,
     tasks: TaskTracker,
     aborts: Mutex<Vec<AbortHandle>>,
+    /// What the last look at the store has shown, and when.
+    look: tokio::sync::Mutex<Option<(Instant, Result<(), AppError>)>>,
     /// Cancelled when the server drains: no new work, streams end.
     pub(crate) draining: CancellationToken,
     /// Cancelled when the server stops.
@@ -86,6 +89,10 @@ const START_WAIT: Duration = Duration::from_secs(1);
 /// When the store has taken nothing, or answered nothing, for this long although it was asked, starts are turned away at
 /// once. A busy store may be silent for less: while it forks, say.
 const STRAINED_AFTER: Duration = Duration::from_secs(2);
+/// The store is asked whether it takes writes this often at most: a look is a write, and anybody may ask for readiness.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a look may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 impl Inner {
     /// Wires a server to its store. The lanes are returned to be spawned.
@@ -136,6 +143,7 @@ impl Inner {
             lane_of,
             tasks: TaskTracker::new(),
             aborts: Mutex::new(Vec::new()),
+            look: tokio::sync::Mutex::default(),
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
         };
@@ -194,6 +202,21 @@ impl Inner {
     /// Whether starts may be looked at: not while the store would not even say which workflow is meant.
     pub(crate) fn admit_starts(&self) -> Result<(), AppError> {
         self.admit(self.lanes.iter().map(|lane| lane.gauges.stuck.long()).min().unwrap_or_default())
+    }
+
+    /// Whether the store takes writes, as it was seen within the last second. Who asks while it is being looked at
+    /// waits, and shares what is seen.
+    pub(crate) async fn looked(&self) -> Result<(), AppError> {
+        let mut look = self.look.lock().await;
+        if let Some((at, seen)) = &*look
+            && at.elapsed() < LOOK_EVERY
+        {
+            return seen.clone();
+        }
+        let check = tokio::time::timeout(LOOK_WITHIN, self.store.check()).await;
+        let seen = check.map_err(|_| error::too_slow()).and_then(|seen| seen.map_err(error::store_error));
+        *look = Some((Instant::now(), seen.clone()));
+        seen
     }
 
     /// For how long the store has taken nothing, or not answered.

@@ -21,6 +21,7 @@ mod claims;
 mod clock;
 mod courier;
 mod cursor;
+mod doubt;
 pub mod error;
 mod feeder;
 mod feeds;
@@ -58,7 +59,7 @@ use crate::model::ids::RunId;
 use crate::model::time::Span;
 use crate::store::Store;
 use clock::StoreClock;
-use error::{store_error, too_slow};
+use error::store_error;
 use inner::Inner;
 use std::sync::Arc;
 use view::EventFilter;
@@ -108,13 +109,13 @@ impl App {
         feeds::global_feed(&self.inner, filter, cursor).await
     }
 
-    /// Whether requests would be served now: the store takes writes and we are not draining. Err says why not.
+    /// Whether requests would be served now: the store takes writes and we are not draining. Err says why not. However
+    /// often it is asked, the store is looked at once a second at most.
     pub async fn ready(&self) -> Result<(), AppError> {
         if self.inner.draining.is_cancelled() {
             return Err(AppError::new(ErrorCode::Overloaded, "this server is draining"));
         }
-        let check = tokio::time::timeout(Span::secs(2).to_std(), self.inner.store.check());
-        check.await.map_err(|_| too_slow())?.map_err(store_error)?;
+        self.inner.looked().await?;
         // The store takes writes again: the next tick shows it, and until then starts are still refused.
         let admitted = self.inner.admit_starts();
         if admitted.is_err() {

@@ -35,6 +35,8 @@ pub(crate) const AROUND_BYTES: usize = 768 << 10;
 const FRESH_VALUE: usize = 4 << 10;
 /// Tasks in one answer.
 const TASKS_PAGE: usize = 500;
+/// How long the values of a run are looked for that a commit has just left.
+const VALUES_WITHIN: Duration = Duration::from_secs(2);
 
 /// The field a payload's bytes stand in, if they do not stand in the record.
 fn field_of(payload: &Payload) -> Option<&Field> {
@@ -65,6 +67,16 @@ async fn fetch(
     let fields: Vec<Field> = fields.into_iter().collect();
     let found = inner.store.payloads(partition, run, &fields).await.map_err(store_error)?;
     Ok(fields.into_iter().zip(found).filter_map(|(f, b)| Some((f, b?))).collect())
+}
+
+/// Bytes of the JSON text of a payload; of a part of another one, at most those of the whole.
+pub(super) fn size_at_most(payload: &Payload) -> u64 {
+    match payload {
+        Payload::Null => 4,
+        Payload::Inline(bytes) => bytes.len() as u64,
+        Payload::Stored { size, .. } => u64::from(*size),
+        Payload::Path { base, .. } => size_at_most(base),
+    }
 }
 
 /// The JSON text of a payload.
@@ -108,10 +120,15 @@ struct Budget<'a> {
     run: &'a RunId,
     left: usize,
     at_hand: AtHand,
+    /// What is not at hand could not be read; otherwise it is not there.
+    unread: bool,
 }
 
 impl Budget<'_> {
     fn value(&mut self, payload: &Payload, address: &ValueAddress) -> ValueView {
+        if self.unread && fields_of(std::iter::once(payload)).iter().any(|f| !self.at_hand.contains_key(f)) {
+            return ValueView::Ref { url: address.url(self.run), size: size_at_most(payload) };
+        }
         let text = text_of(payload, &self.at_hand);
         if text.len() <= self.left {
             self.left -= text.len();
@@ -169,14 +186,34 @@ pub(crate) fn head(state: &RunState, plan: Option<&Plan>) -> RunView {
 /// A run with the first page of its tasks.
 pub(crate) async fn run(inner: &Inner, state: &RunState) -> Result<RunView, AppError> {
     let plan = inner.plans.of(state).await?;
-    let mut view = head(state, Some(&plan));
-    let (tasks, at_hand) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
-    let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
+    let (_, at_hand) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
+    Ok(whole(state, &plan, Some(at_hand)))
+}
+
+/// A run as a commit has left it, as [`run`] tells it. Values that cannot be read now stand as references: what was
+/// asked for was done, and is not told as an error.
+pub(crate) async fn committed(inner: &Inner, state: &RunState, plan: &Plan) -> RunView {
+    let also = [&state.input, &state.output];
+    let values = page(inner, state, 0, TASKS_PAGE, &also);
+    let at_hand = match tokio::time::timeout(VALUES_WITHIN, values).await {
+        Ok(Ok((_, at_hand))) => Some(at_hand),
+        Ok(Err(_)) | Err(_) => None,
+    };
+    whole(state, plan, at_hand)
+}
+
+/// `at_hand`: its values; none if they could not be read.
+fn whole(state: &RunState, plan: &Plan, at_hand: Option<AtHand>) -> RunView {
+    let mut view = head(state, Some(plan));
+    let unread = at_hand.is_none();
+    let mut budget =
+        Budget { run: &state.id, left: VALUE_BYTES, at_hand: at_hand.unwrap_or_default(), unread };
     view.output = budget.value(&state.output, &ValueAddress::Output);
     view.input = budget.value(&state.input, &ValueAddress::Input);
-    let page = task_views(state, &plan, 0, tasks, &mut budget);
+    let tasks = state.tasks.iter_from(0).take(TASKS_PAGE);
+    let page = task_views(state, plan, 0, tasks, &mut budget);
     (view.tasks, view.tasks_cursor) = (page.items, page.next_cursor);
-    Ok(view)
+    view
 }
 
 /// Up to `limit` tasks of a run from the index `from` on.
@@ -188,7 +225,7 @@ pub(crate) async fn tasks(
 ) -> Result<Page<TaskView>, AppError> {
     let plan = inner.plans.of(state).await?;
     let (tasks, at_hand) = page(inner, state, from, limit, &[]).await?;
-    let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
+    let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand, unread: false };
     Ok(task_views(state, &plan, from, tasks, &mut budget))
 }
 

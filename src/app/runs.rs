@@ -1,6 +1,7 @@
 //! Use cases on runs.
 
 use super::cursor::{List, by_time};
+use super::doubt::Doubt;
 use super::error::{no_run, refusal, stopping, store_error, strained, too_slow};
 use super::hub::{Until, watch_run};
 use super::inner::Inner;
@@ -59,13 +60,16 @@ async fn put<T>(
     reply: Reply,
     answer: oneshot::Receiver<Result<T, AppError>>,
 ) -> Result<T, AppError> {
+    let doubt = Doubt::of(&command);
     let envelope =
         Envelope { partition: inner.partition_of(run), run: run.clone(), ask: Ask::Command(command), reply };
-    let call = async {
-        inner.send(envelope).await?;
-        answer.await.map_err(|_| stopping())?
-    };
-    tokio::time::timeout(inner.options.call_timeout.to_std(), call).await.map_err(|_| too_slow())?
+    let until = Instant::now() + inner.options.call_timeout.to_std();
+    tokio::time::timeout_at(until, inner.send(envelope)).await.map_err(|_| too_slow())??;
+    match tokio::time::timeout_at(until, answer).await {
+        Ok(Ok(answer)) => answer,
+        // Its lane is at it still, or has ended with the server in the middle of it.
+        Ok(Err(_)) | Err(_) => Err(doubt.told(run)),
+    }
 }
 
 /// The id and the command of a start that may be made.
@@ -103,8 +107,8 @@ async fn prepare(inner: &Inner, request: &StartRequest) -> Result<(RunId, Comman
         Some(id) => id.clone(),
         None => RunId::generate(inner.clock.now(), inner.options.entropy.next()),
     };
-    // A generated id cannot have been asked for before: its digest is never compared.
-    let digest = if request.id.is_some() { start_digest(request, input.as_ref())? } else { [0; 16] };
+    // Of a generated id too: a caller that is told of it may come back with it.
+    let digest = start_digest(request, input.as_ref())?;
     let command = Command::Start(Start {
         id: id.clone(),
         workflow: request.workflow.clone(),
@@ -217,9 +221,13 @@ impl App {
     /// Starts a run; with an id, at most once.
     pub async fn start(&self, request: StartRequest) -> Result<Started, AppError> {
         let (id, answer, created) = start(&self.inner, &request).await?;
-        let run = match (request.wait, answer.state) {
-            (None, Some(state)) => render::run(&self.inner, &state).await?,
-            (wait, _) => self.run(&id, wait).await?,
+        let run = match (request.wait, &answer.state, &answer.plan) {
+            (None, Some(state), Some(plan)) => render::committed(&self.inner, state, plan).await,
+            (wait, state, plan) => match (self.run(&id, wait).await, state, plan) {
+                // It was started, whether it can be read now or not.
+                (Err(_), Some(state), Some(plan)) => render::committed(&self.inner, state, plan).await,
+                (read, _, _) => read?,
+            },
         };
         Ok(Started { run, created })
     }
@@ -449,9 +457,10 @@ impl App {
     async fn control(&self, id: &RunId, command: Command) -> Result<RunView, AppError> {
         let answer = ask(&self.inner, id, command).await?;
         answer.outcome.map_err(|r| refusal(&r, id))?;
-        match answer.state {
-            Some(state) => render::run(&self.inner, &state).await,
-            None => self.run(id, None).await,
+        match (answer.state, answer.plan) {
+            (Some(state), Some(plan)) => Ok(render::committed(&self.inner, &state, &plan).await),
+            // Nothing has changed: it was looked at, and is not kept here.
+            _ => self.run(id, None).await,
         }
     }
 

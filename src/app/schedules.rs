@@ -150,18 +150,28 @@ fn next_firings(state: &ScheduleState, now: Timestamp, count: usize) -> Vec<Time
         .collect()
 }
 
-async fn whole(inner: &Inner, state: &ScheduleState, input: Option<Bytes>) -> Result<ScheduleView, AppError> {
-    let input = match input {
-        Some(text) => text,
-        None => render::text(inner, &state.name.home(), &state.definition.input).await?,
-    };
+fn whole(inner: &Inner, state: &ScheduleState, input: ValueView) -> ScheduleView {
     let open = state.open.iter().take(OPEN).map(|(run, slot)| (run.clone(), *slot));
-    Ok(ScheduleView {
-        input: ValueView::Json(input),
+    ScheduleView {
+        input,
         open: open.collect(),
         firings: state.firings.iter().rev().cloned().collect(),
         ..head(state, inner.clock.now(), NEXT)
-    })
+    }
+}
+
+async fn input_of(inner: &Inner, state: &ScheduleState) -> Result<ValueView, AppError> {
+    render::text(inner, &state.name.home(), &state.definition.input).await.map(ValueView::Json)
+}
+
+/// A schedule as a commit has left it. If its input cannot be read now, it stands as a reference to the schedule: what was
+/// asked for was done, and is not told as an error.
+async fn committed(inner: &Inner, state: &ScheduleState) -> ScheduleView {
+    let input = input_of(inner, state).await.unwrap_or_else(|_| ValueView::Ref {
+        url: format!("/v1/schedules/{}", state.name),
+        size: render::size_at_most(&state.definition.input),
+    });
+    whole(inner, state, input)
 }
 
 /// What would keep the runs from being started: no such workflow, an input that does not match.
@@ -224,7 +234,7 @@ impl App {
         if dry_run {
             let created = known.is_none();
             let state = rehearsed(inner, &put.name, known, command)?;
-            return Ok((whole(inner, &state, Some(input.unwrap_or(NULL))).await?, created));
+            return Ok((whole(inner, &state, ValueView::Json(input.unwrap_or(NULL))), created));
         }
         let (outcome, state) = tell(inner, &put.name, command).await?;
         let state = state.ok_or_else(|| not_found(&put.name))?;
@@ -232,15 +242,18 @@ impl App {
         if created {
             // It says so by itself too; this way it stands in the list when this call is answered.
             let (name, created_at) = (put.name.clone(), state.created_at);
-            listed(inner, HomeCommand::ListSchedule { name, created_at }).await?;
+            if let Err(error) = listed(inner, HomeCommand::ListSchedule { name, created_at }).await {
+                tracing::debug!(name = %put.name, %error, "a schedule is listed a little later than it is there");
+            }
         }
-        Ok((whole(inner, &state, None).await?, created))
+        Ok((committed(inner, &state).await, created))
     }
 
     /// One schedule.
     pub async fn schedule(&self, name: &ScheduleName) -> Result<ScheduleView, AppError> {
         let state = load(&self.inner, name).await?.ok_or_else(|| not_found(name))?;
-        whole(&self.inner, &state, None).await
+        let input = input_of(&self.inner, &state).await?;
+        Ok(whole(&self.inner, &state, input))
     }
 
     /// Schedules, the newest first.
@@ -313,7 +326,7 @@ impl App {
         command: ScheduleCommand,
     ) -> Result<ScheduleView, AppError> {
         let (_, state) = tell(&self.inner, name, command).await?;
-        whole(&self.inner, &state.ok_or_else(|| not_found(name))?, None).await
+        Ok(committed(&self.inner, &state.ok_or_else(|| not_found(name))?).await)
     }
 
     /// Starts a run now, as far as overlap allows. With `request`, at most once.

@@ -1,7 +1,8 @@
 //! Use cases on workflows.
 
 use super::cursor::{List, by_time};
-use super::error::{store_error, too_slow};
+use super::doubt;
+use super::error::store_error;
 use super::plans::not_found;
 use super::view::{Page, Registered, RunFilter, WorkflowView};
 use super::{App, AppError};
@@ -67,10 +68,11 @@ impl App {
             return Ok(Registered { workflow, created });
         }
         let put = self.inner.store.put_workflow(&parsed.name, &parsed.canonical);
+        let again = "a repeat of the same call is safe: an equal document is the same version";
         let (stored, created) = tokio::time::timeout(self.inner.options.call_timeout.to_std(), put)
             .await
-            .map_err(|_| too_slow())?
-            .map_err(store_error)?;
+            .map_err(|_| doubt::unknown(again))?
+            .map_err(|e| doubt::of_write(e, again))?;
         let newest = stored.version;
         Ok(Registered { workflow: view(stored, newest), created })
     }
@@ -141,7 +143,8 @@ impl App {
                 None => break,
             }
         }
-        if !self.inner.store.remove_workflow(name).await.map_err(store_error)? {
+        let again = "a repeat of the same call is safe: if it was done, there is no such workflow";
+        if !self.inner.store.remove_workflow(name).await.map_err(|e| doubt::of_write(e, again))? {
             return Err(not_found(name, None));
         }
         self.inner.plans.forget(name);

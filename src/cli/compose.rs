@@ -1,18 +1,21 @@
 //! The composition root: settings → store → app → doors, and the same way back at the end.
 
+use super::waiting::{NotYet, Waiting};
 use super::{Failure, Outcome};
 use crate::api;
 use crate::app::{self, App};
 use crate::config::{self, Config};
 use crate::lifecycle::Lifecycle;
+use crate::model::error::ErrorCode;
 use crate::model::time::Span;
 use crate::store::embedded::{self, EmbeddedStore};
 use crate::store::redis::{self, RedisStore};
-use crate::store::{Moves, Purpose, Store};
+use crate::store::{Moves, Purpose, StoreError};
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 /// A server that listens.
@@ -26,27 +29,23 @@ pub(super) struct Server {
 }
 
 /// Binds the port, opens the store, starts the app and serves until `life` ends. The port comes first: where it is
-/// taken, no store is touched. Who connects meanwhile is told to wait.
-pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, Failure> {
-    let listener = TcpListener::bind(config.server.listen)
-        .await
+/// taken, no store is touched. Who connects meanwhile is told to wait, and why. None: the end came first.
+pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Option<Server>, Failure> {
+    let listener = listen(config.server.listen)
         .map_err(|e| Failure::failed(format!("cannot listen on {}: {e}", config.server.listen)))?;
     let address = listener.local_addr()?;
+    let waiting = Waiting::new(config.redis.start_wait);
+    let why = waiting.why();
     let opened = tokio::select! {
         biased;
-        opened = api::meanwhile(listener, open(config)) => opened,
-        () = life.stopping() => return Err(Failure::failed("ended before its store could be opened")),
+        opened = api::meanwhile(listener, why, waiting.until_open(|| open(config))) => opened,
+        () = life.stopping() => {
+            tracing::info!("ended before the store could be opened");
+            return Ok(None);
+        }
     };
-    let (listener, store) = opened?;
-    let store = store?;
-    let options = app::Options {
-        lease: span(config.workers.lease),
-        ack_within: span(config.workers.ack),
-        ping_every: span(config.workers.ping),
-        lanes: config.lanes(),
-        ..app::Options::default()
-    };
-    let app = App::launch(store, options).await.map_err(|e| Failure::failed(e.to_string()))?;
+    let (listener, app) = opened?;
+    let app = app.map_err(|why| Failure::failed(format!("{}: {why}", place(config))))?;
     let drain = config.server.drain;
     let mut doors = door_options(&config.limits);
     doors.grace = drain;
@@ -63,7 +62,7 @@ pub(super) async fn start(config: &Config, life: &Lifecycle) -> Result<Server, F
         app.stop().await;
         served
     });
-    Ok(Server { address, life: life.clone(), drain, serving })
+    Ok(Some(Server { address, life: life.clone(), drain, serving }))
 }
 
 /// What the settings say about the doors.
@@ -103,6 +102,18 @@ fn door_options(limits: &config::Limits) -> api::Options {
     }
 }
 
+/// Connections that may wait to be taken up, as far as the system allows (`net.core.somaxconn`). When a server has come
+/// back, all its clients do at once; those that find no place may wait for seconds, or for ever if they say nothing.
+const BACKLOG: u32 = 4_096;
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // The address of a server that was here until now may be taken over.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// File descriptors that are left to everything but connections.
 const DESCRIPTORS_LEFT: usize = 256;
 
@@ -129,8 +140,20 @@ fn within_descriptors(connections: usize) -> usize {
     connections.min(room)
 }
 
-async fn open(config: &Config) -> Result<Arc<dyn Store>, Failure> {
-    Ok(open_to_move(config, config.partitions, Purpose::Serve).await?)
+/// Opens the store and starts the app on it.
+async fn open(config: &Config) -> Result<App, NotYet> {
+    let of_redis = matches!(config.store, config::Store::Redis { .. });
+    let told = |why: &dyn Display, passes: bool| NotYet { why: why.to_string(), passes: of_redis && passes };
+    let opened = open_store(config, config.partitions, Purpose::Serve).await;
+    let store = opened.map_err(|e| told(&e, e.passes()))?;
+    let options = app::Options {
+        lease: span(config.workers.lease),
+        ack_within: span(config.workers.ack),
+        ping_every: span(config.workers.ping),
+        lanes: config.lanes(),
+        ..app::Options::default()
+    };
+    App::launch(store, options).await.map_err(|e| told(&e, e.code == ErrorCode::StoreUnavailable))
 }
 
 /// Opens a store for one of the purposes. It is closed when it is dropped.
@@ -139,17 +162,32 @@ pub(super) async fn open_to_move(
     partitions: Option<u16>,
     purpose: Purpose,
 ) -> Result<Arc<dyn Moves>, Failure> {
-    match &config.store {
+    let opened = open_store(config, partitions, purpose).await;
+    opened.map_err(|e| Failure::failed(format!("{}: {e}", place(config))))
+}
+
+async fn open_store(
+    config: &Config,
+    partitions: Option<u16>,
+    purpose: Purpose,
+) -> Result<Arc<dyn Moves>, StoreError> {
+    Ok(match &config.store {
         config::Store::Redis { url } => {
             let options = redis::Options { partitions, purpose, ..redis_options(config) };
-            let store = RedisStore::open(url, options).await;
-            Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", config::redacted(url))))?)
+            RedisStore::open(url, options).await?
         }
         config::Store::Embedded { data } => {
             let options = embedded::Options { partitions, purpose, ..embedded::Options::default() };
-            let store = EmbeddedStore::open(data, options).await;
-            Ok(store.map_err(|e| Failure::failed(format!("{}: {e}", data.display())))?)
+            EmbeddedStore::open(data, options).await?
         }
+    })
+}
+
+/// Where the store is, without what nobody may see.
+fn place(config: &Config) -> String {
+    match &config.store {
+        config::Store::Redis { url } => config::redacted(url),
+        config::Store::Embedded { data } => data.display().to_string(),
     }
 }
 
@@ -168,6 +206,7 @@ pub(super) fn redis_options(config: &Config) -> redis::Options {
         backlog_commands,
         backlog_mb,
         wait,
+        start_wait: _,
     } = config.redis.clone();
     redis::Options {
         partitions: config.partitions,

@@ -49,7 +49,7 @@ pub(super) async fn run(args: Args) -> Outcome {
     ]);
     let config = Config::of(None, |_| None, flags).map_err(|e| Failure::usage(e.to_string()))?;
     crate::telemetry::init(&config.log);
-    let server = compose::start(&config, &life).await?;
+    let Some(server) = compose::start(&config, &life).await? else { return Ok(()) };
     let url = format!("http://{}", server.address);
     let outcome = tokio::select! {
         outcome = show(&url, &data, args.exit, &life) => outcome,

@@ -163,6 +163,11 @@ async fn opened(url: &str, config: &Config) -> (Finding, Option<LinkReport>) {
 /// What is to be said of what was found.
 fn judge(found: &Examined, durability: Durability) -> Vec<Finding> {
     let mut all = vec![Finding::ok("reachable", "yes")];
+    if let Some(masters) = found.watches() {
+        // Nothing else of it is about us.
+        all.push(sentinel(&masters));
+        return all;
+    }
     all.extend([version(found), role(found)]);
     all.extend(persistence(found));
     all.extend([memory(found), eviction(found), replication(found, durability)]);
@@ -187,6 +192,21 @@ fn version(found: &Examined) -> Finding {
     }
 }
 
+/// A Sentinel stands where a Redis was meant.
+fn sentinel(masters: &[(&str, &str, &str)]) -> Finding {
+    let watched: Vec<_> =
+        masters.iter().map(|(name, at, status)| format!("{name} at {at} ({status})")).collect();
+    let watched = if watched.is_empty() { "nothing".to_owned() } else { watched.join(", ") };
+    let master = masters.first().map_or("MASTER", |(name, ..)| name);
+    Finding::wrong(
+        "role",
+        format!("a Sentinel, which watches {watched}"),
+        &format!(
+            "give the address redis+sentinel://, with the hosts and ports of all Sentinels, and /{master} behind them"
+        ),
+    )
+}
+
 fn role(found: &Examined) -> Finding {
     let clustered = found.info("cluster_enabled") == "1";
     match (found.of_cluster, clustered, found.info("role")) {
@@ -201,6 +221,9 @@ fn role(found: &Examined) -> Finding {
             "give an address that begins with redis://, or that of a node of a cluster",
         ),
         (true, true, role) => Finding::ok("role", format!("node of a Redis Cluster ({role})")),
+        (false, false, "master") if found.by_sentinels => {
+            Finding::ok("role", "primary, as the Sentinels say; all of this is about it")
+        }
         (false, false, "master") => Finding::ok("role", "primary"),
         (false, false, role) => {
             Finding::wrong("role", role, "give the address of the primary, or use redis+sentinel://")

@@ -58,6 +58,7 @@ mod sse;
 mod start;
 mod test;
 mod validate;
+mod waiting;
 mod watch;
 mod worker;
 

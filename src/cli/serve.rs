@@ -105,7 +105,7 @@ impl Args {
 pub(super) async fn serve(config: &Config) -> Outcome {
     crate::telemetry::init(&config.log);
     let life = Lifecycle::with_signals()?;
-    let server = compose::start(config, &life).await?;
+    let Some(server) = compose::start(config, &life).await? else { return Ok(()) };
     output::note(&format!("listening on http://{}", server.address));
     server.ended().await
 }

@@ -92,6 +92,7 @@ impl Checked<'_> {
             backlog_commands: 0,
             backlog_mb: 0,
             wait: Duration::ZERO,
+            start_wait: Duration::ZERO,
         };
         if redis.cert_file.is_some() != redis.key_file.is_some() {
             self.fault("redis", "cert_file", "is set together with redis.key_file or not at all".into());
@@ -101,6 +102,7 @@ impl Checked<'_> {
             backlog_commands: self.number("redis", "backlog_commands", u16::MAX).map_or(1, u32::from),
             backlog_mb: self.number("redis", "backlog_mb", 4_096).unwrap_or(1),
             wait: self.duration("redis", "wait", Duration::from_secs(4)),
+            start_wait: self.duration("redis", "start_wait", Duration::from_hours(24)),
             ..redis
         }
     }

@@ -39,7 +39,7 @@ section!(ServerKeys: listen, drain, threads);
 section!(StoreKeys: url, data, partitions, durability);
 section!(RedisKeys:
     username, password_file, ca_file, cert_file, key_file, server_name, sentinel_username, sentinel_password_file,
-    backlog, backlog_commands, backlog_mb, wait);
+    backlog, backlog_commands, backlog_mb, wait, start_wait);
 section!(WorkersKeys: lease, ack, ping);
 section!(LimitsKeys:
     connections, streams, events, workers, starts, headers, header_kb, address_kb, body_memory_mb, head, body, stalled,

@@ -104,7 +104,7 @@ pub(crate) fn unknown_layout(found: u32, wanted: u32) -> StoreError {
         let message = format!(
             "it is in use (it was initialised, with layout {found}): restore into an empty Redis or a new directory"
         );
-        return StoreError::Unavailable { message, sent: false };
+        return StoreError::Unfit(message);
     }
     let remedy = if found > LAYOUT { "use a newer version" } else { "use the version that wrote it" };
     StoreError::Unreadable(format!(
@@ -115,7 +115,7 @@ pub(crate) fn unknown_layout(found: u32, wanted: u32) -> StoreError {
 /// Why a verb failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// The store is away, slow, read-only or loading. May have happened if `sent`.
+    /// The store is away, slow, read-only or loading, which passes by itself. May have happened if `sent`.
     #[error("the store is unavailable: {message}")]
     Unavailable {
         /// What it said.
@@ -123,6 +123,10 @@ pub enum StoreError {
         /// False: provably nothing was written.
         sent: bool,
     },
+    /// The store, or the way to it, is not what it must be until somebody changes something: a wrong password, a version
+    /// that is too old, another number of partitions than was asked for. Nothing was written.
+    #[error("the store cannot be used: {0}")]
+    Unfit(String),
     /// The store is full; nothing was written.
     #[error("the store is full: {0}")]
     Full(String),
@@ -139,8 +143,16 @@ impl StoreError {
     pub fn was_sent(&self) -> bool {
         match self {
             Self::Unavailable { sent, .. } => *sent,
-            Self::Full(_) | Self::Unreadable(_) => false,
+            Self::Unfit(_) | Self::Full(_) | Self::Unreadable(_) => false,
             Self::Forgotten => true,
+        }
+    }
+
+    /// Whether it may pass although nobody changes anything: what a server that starts waits for.
+    pub fn passes(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } | Self::Full(_) | Self::Forgotten => true,
+            Self::Unfit(_) | Self::Unreadable(_) => false,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! streams.rs     workers: half-open, silent, late, twins
 //! events.rs      readers that are cut, late or slow; the order of what is told
 //! masters.rs     readers while a part of the store is away
+//! start.rs       servers that come before their Redis can be used
 //! stops.rs       servers that stop, drain and are asked how they are
 //! ```
 //!
@@ -21,6 +22,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod address;
+#[path = "../support/cluster.rs"]
+mod cluster;
 mod events;
 mod masters;
 #[path = "../support/network.rs"]
@@ -30,7 +33,10 @@ mod redis;
 #[path = "../support/cluster.rs"]
 mod redis_cluster;
 mod replies;
+#[path = "../support/sentinel.rs"]
+mod sentinel;
 mod stall;
+mod start;
 mod stops;
 mod store;
 mod streams;

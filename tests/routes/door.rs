@@ -105,7 +105,8 @@ async fn whoever_is_slow_or_silent_is_closed_and_others_are_served_meanwhile() {
     let all = clients.iter().flat_map(|client| std::iter::repeat_n(client, EACH)).map(
         async |(name, first, then)| {
             let mut raw = Raw::connect(&server).await;
-            raw.say(first).await.unwrap();
+            // On a machine that is busy its time may be over before its turn comes.
+            let _ = raw.say(first).await;
             let closed = tokio::time::timeout(Duration::from_secs(12), raw.drip(then, PAUSE)).await;
             let (took, _) = closed.unwrap_or_else(|_| panic!("{name}: it is still open"));
             (*name, took)
@@ -198,15 +199,16 @@ async fn connections_over_the_limit_are_told_so_and_probes_are_answered() {
     assert!(soon(open[0].answer()).await.starts_with("HTTP/1.1 200 "));
 
     // Silent ones take the places of those that are told: then there is no answer, but an end, at once.
-    let spare = join_all((0..64).map(|_| Raw::connect(&server))).await;
+    // They have their places for five seconds only: each attempt has its own.
     until("one is closed at once", async || {
+        let _spare = join_all((0..64).map(|_| Raw::connect(&server))).await;
         let mut raw = Raw::connect(&server).await;
         let begun = Instant::now();
         let _ = raw.say(&get("/livez")).await;
         raw.rest().await.is_empty() && begun.elapsed() < Duration::from_secs(2)
     })
     .await;
-    drop((spare, open));
+    drop(open);
     until("there is room again", async || {
         let mut raw = Raw::connect(&server).await;
         let _ = raw.say(&get("/v1/workflows")).await;

@@ -39,7 +39,11 @@ where
                 answer
             };
             match tokio::time::timeout(Duration::from_secs(15), answer).await {
-                Ok(Err(e)) if matches!(e.code, ErrorCode::StoreUnavailable | ErrorCode::Overloaded) => {}
+                Ok(Err(e))
+                    if matches!(
+                        e.code,
+                        ErrorCode::StoreUnavailable | ErrorCode::OutcomeUnknown | ErrorCode::Overloaded
+                    ) => {}
                 Ok(answer) => return Some(answer),
                 Err(_) => {}
             }

@@ -42,6 +42,7 @@ impl Lane {
         let Pending { run, plan, letters, leased, handed, decision, .. } = pending;
         let wants_state = letters.iter().any(|(l, _)| matches!(l.reply, Reply::Once(_)));
         let (mut state, mut home, mut prefix) = (None, None, None);
+        let mut of_state = plan.clone().filter(|_| wants_state);
         if let Some(decision) = decision {
             let old = self.slots.get(&run).map(|s| std::mem::take(&mut s.known)).unwrap_or_default();
             self.slots.shrank(old.bytes().unwrap_or(0));
@@ -89,6 +90,7 @@ impl Lane {
                 Some(Known::Present(c)) => {
                     prefix = Some(c.prefix);
                     state = wants_state.then(|| Box::new(c.state.clone()));
+                    of_state = wants_state.then(|| Arc::clone(&c.plan));
                 }
                 Some(Known::Home(h)) => {
                     prefix = Some(h.prefix);
@@ -99,9 +101,10 @@ impl Lane {
         }
         let mut leased = leased.into_iter().peekable();
         let mut workers = Workers::default();
+        let left = Left { state, plan: of_state, home };
         for (n, (letter, outcome)) in letters.into_iter().enumerate() {
             let assignment = leased.next_if(|(at, _)| *at == n).map(|(_, a)| a);
-            answer(letter, outcome, assignment, (&state, &home), prefix, &mut workers);
+            answer(letter, outcome, assignment, &left, prefix, &mut workers);
         }
         workers.work.extend(handed);
         let mut stale = std::mem::take(&mut workers.stale);
@@ -245,6 +248,14 @@ impl Lane {
     }
 }
 
+/// What a command has left behind, for those who want to know.
+#[derive(Clone)]
+struct Left {
+    state: Option<Box<RunState>>,
+    plan: Option<Arc<Plan>>,
+    home: Option<Box<Home>>,
+}
+
 /// What a commit has for workers, and for the queue that their work came from.
 #[derive(Default)]
 struct Workers {
@@ -261,7 +272,7 @@ fn answer(
     letter: Envelope,
     outcome: Result<Outcome, Refusal>,
     assignment: Option<Assignment>,
-    (state, home): (&Option<Box<RunState>>, &Option<Box<Home>>),
+    left: &Left,
     prefix: Option<Prefix>,
     workers: &mut Workers,
 ) {
@@ -281,8 +292,8 @@ fn answer(
         Reply::None => {}
         Reply::Brief(tx) => drop(tx.send(Ok(outcome))),
         Reply::Once(tx) => {
-            let (state, home) = (state.clone(), home.clone());
-            drop(tx.send(Ok(Answer { outcome, state, home })));
+            let Left { state, plan, home } = left.clone();
+            drop(tx.send(Ok(Answer { outcome, state, plan, home })));
         }
         Reply::Result { session, token } => {
             workers.acks.push((session, acknowledgement(token, &outcome, invalid)));

@@ -6,8 +6,10 @@ use crate::dispatch::{Reservation, SessionKey};
 use crate::model::command::{Command, Outcome, Refusal};
 use crate::model::home::Home;
 use crate::model::ids::{Partition, RunId};
+use crate::model::plan::Plan;
 use crate::model::run::RunState;
 use crate::store::Taken;
+use std::sync::Arc;
 use tokio::sync::oneshot;
 
 /// One command on its way to one run.
@@ -84,8 +86,10 @@ pub(crate) type Taking = Result<Outcome, Refusal>;
 pub(crate) struct Answer {
     /// How the command was taken.
     pub(crate) outcome: Taking,
-    /// The run after it, if there is one.
+    /// The run after it, if there is one. There is one behind every command that has changed a run and left it there.
     pub(crate) state: Option<Box<RunState>>,
+    /// The plan of that run.
+    pub(crate) plan: Option<Arc<Plan>>,
     /// The home record after it, if that is what it is and there is one.
     pub(crate) home: Option<Box<Home>>,
 }

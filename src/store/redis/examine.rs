@@ -23,6 +23,8 @@ pub struct Examined {
     info: String,
     /// Whether the address is that of a cluster; then all of this is about one of its nodes, but for the layout.
     pub of_cluster: bool,
+    /// Whether Sentinels were asked where it is.
+    pub by_sentinels: bool,
     /// Settings by name, as far as they may be asked.
     pub settings: BTreeMap<String, String>,
     /// Times of a round trip in µs, shortest first.
@@ -41,6 +43,24 @@ impl Examined {
         field(&self.info, name)
     }
 
+    /// What it watches if it is a Sentinel, no Redis: `(name, address, status)` of each master.
+    pub fn watches(&self) -> Option<Vec<(&str, &str, &str)>> {
+        if self.info("redis_mode") != "sentinel" {
+            return None;
+        }
+        let masters = self.info.lines().filter_map(|line| line.trim_end().split_once(":name="));
+        let masters = masters.filter(|(key, _)| key.starts_with("master")).map(|(_, told)| {
+            let mut parts = told.split(',');
+            let name = parts.next().unwrap_or_default();
+            let part = |key: &str| {
+                let found = parts.clone().find_map(|p| p.strip_prefix(key)?.strip_prefix('='));
+                found.unwrap_or("unknown")
+            };
+            (name, part("address"), part("status"))
+        });
+        Some(masters.collect())
+    }
+
     /// The same as a number.
     pub fn number(&self, name: &str) -> Option<f64> {
         self.info(name).parse().ok()
@@ -55,7 +75,11 @@ pub async fn examine(url: &str, options: &Options) -> Result<Examined> {
     let dialer = Dialer::new(url, options.access.clone())?;
     let (mut talk, of_cluster) = reach(&dialer).await?;
     let info = reply::text(talk.ask(&redis::cmd("INFO")).await?, "INFO")?;
-    let mut found = Examined { info, of_cluster, ..Examined::default() };
+    let by_sentinels = matches!(dialer.place(), Place::Sentinels { .. });
+    let mut found = Examined { info, of_cluster, by_sentinels, ..Examined::default() };
+    if found.watches().is_some() {
+        return Ok(found);
+    }
     for name in SETTINGS {
         let mut get = redis::cmd("CONFIG");
         get.arg("GET").arg(name);

@@ -134,9 +134,9 @@ impl RedisStore {
     /// Opens the store at `url`, in any form that docs/guide/redis.md tells, initialising an empty one.
     ///
     /// # Errors
-    /// Within seconds if it cannot be reached, refuses the password, is too old, a replica or a cluster node, or holds
-    /// a layout this version does not know; with durability `replicated` also if it has no replica. No error holds the
-    /// address.
+    /// Within seconds: it is not to be had now ([`StoreError::passes`]: away, loading, failing over, not whole, with
+    /// durability `replicated` without a replica), or not at all (refuses the password, is too old, a node of a cluster,
+    /// holds a layout this version does not know). No error holds the address.
     pub async fn open(url: &str, options: Options) -> Result<Arc<Self>> {
         let Options { partitions, stream_bound, purpose, access, limits, wait, durability } = options;
         let dialer = link::Dialer::new(url, access)?;
@@ -154,13 +154,13 @@ impl RedisStore {
                 (Servers::Cluster(cluster), layout)
             }
             Place::Node(_) | Place::Sentinels { .. } => {
-                let mut prepared = open::prepared(&dialer, durability, false).await?;
+                let mut prepared = link::prepare(&dialer, durability, false).await?;
                 let ticked = open::exists(&mut prepared.talk, &Keys::ALONE.clock(HOME)).await?;
                 let wanted = open::Wanted { partitions, usual: PARTITIONS, purpose, ticked };
                 let layout = open::layout(&mut prepared.talk, wanted).await?;
                 let confirming = match durability {
                     Durability::Local => None,
-                    Durability::Replicated => Some(open::prepared(&dialer, durability, false).await?),
+                    Durability::Replicated => Some(link::prepare(&dialer, durability, false).await?),
                 };
                 let link = link::Link::new(dialer, options, prepared, confirming, layout, hints.clone());
                 (Servers::One(link), layout)

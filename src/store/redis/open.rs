@@ -1,45 +1,30 @@
 //! Opening: is it a Redis we can work on, and with the settings that keep work safe?
+//!
+//! Invariants
+//! - What may pass by itself is [`StoreError::Unavailable`], what somebody has to change [`StoreError::Unfit`]: a server
+//!   that starts waits for the one and ends with the other.
+//!
+//! To add a look: in [`check`], or a function beside it that `link::prepare` calls.
 
 use super::keys;
-use super::link::{self, Dialer, Durability, Prepared, Talk, Value, field};
+use super::link::{Talk, Value, field};
 use super::reply;
 use super::scripts::{Call, Script};
 use crate::store::{Layout, Purpose, Result, StoreError, unknown_layout};
-use std::time::Duration;
-use tokio::time::{Instant, sleep};
 
 /// The oldest Redis that knows all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
 /// The most partitions a store may have.
 const MAX_PARTITIONS: u16 = 1_024;
 
-/// How long a start waits for a Redis that is there and takes nothing yet.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// How often it looks.
-const AGAIN: Duration = Duration::from_millis(500);
-
-/// Whether a refusal passes by itself.
-fn passes(error: &StoreError) -> bool {
-    matches!(error, StoreError::Unavailable { message, .. } if message.contains("LOADING ") || message.contains("BUSY "))
-}
-
+/// It is not what it must be until somebody changes something.
 fn refuse(message: impl Into<String>) -> StoreError {
-    StoreError::Unavailable { message: message.into(), sent: false }
+    StoreError::Unfit(message.into())
 }
 
-/// Connects, looks whether it is a Redis we may work on, loads the scripts; waits for one that takes nothing yet.
-/// `clustered`: whether it is to be a node of a cluster.
-pub(super) async fn prepared(dialer: &Dialer, durability: Durability, clustered: bool) -> Result<Prepared> {
-    let began = Instant::now();
-    loop {
-        match link::prepare(dialer, durability, clustered).await {
-            Err(e) if passes(&e) && began.elapsed() < PATIENCE => {
-                tracing::warn!(why = %e, "Redis is there and takes nothing yet; waiting for it");
-                sleep(AGAIN).await;
-            }
-            prepared => return prepared,
-        }
-    }
+/// It is not what it must be yet: a fail-over may be under way.
+fn not_yet(message: impl Into<String>) -> StoreError {
+    StoreError::Unavailable { message: message.into(), sent: false }
 }
 
 /// The store that is wanted.
@@ -136,6 +121,9 @@ pub(super) async fn version(talk: &mut Talk) -> Result<Option<u32>> {
 /// `clustered`: whether it is to be a node of a cluster.
 pub(super) fn check(info: &str, clustered: bool) -> Result<()> {
     let field = |name: &str| field(info, name);
+    if field("redis_mode") == "sentinel" {
+        return Err(refuse("this is a Sentinel: its address is redis+sentinel://host:port/MASTER"));
+    }
     let version = field("redis_version");
     let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
@@ -149,7 +137,7 @@ pub(super) fn check(info: &str, clustered: bool) -> Result<()> {
         return Err(refuse("this is a node of a Redis Cluster: its address begins with redis+cluster://"));
     }
     if field("role") == "slave" {
-        return Err(refuse("this Redis is a replica; the address must be that of the primary"));
+        return Err(not_yet("this Redis is a replica; the address must be that of the primary"));
     }
     let policy = field("maxmemory_policy");
     if !policy.is_empty() && policy != "noeviction" {
@@ -182,7 +170,7 @@ pub(super) async fn check_replicas(talk: &mut Talk, info: &str) -> Result<()> {
     if wanted > 0 {
         return Ok(());
     }
-    Err(refuse(
+    Err(not_yet(
         "durability is \"replicated\", and this Redis has no replica: connect one, or set min-replicas-to-write to 1, \
          or choose durability \"local\"",
     ))
@@ -198,15 +186,17 @@ mod tests {
     #[test]
     fn servers_we_cannot_work_on_are_refused_with_the_reason() {
         assert_eq!(check(GOOD, false), Ok(()));
-        for (from, to, reason) in [
-            ("7.0.15", "6.0.16", "too old"),
-            ("cluster_enabled:0", "cluster_enabled:1", "Cluster"),
-            ("role:master", "role:slave", "replica"),
-            ("redis_version:7.0.15", "", "too old"),
+        for (from, to, reason, passes) in [
+            ("7.0.15", "6.0.16", "too old", false),
+            ("cluster_enabled:0", "cluster_enabled:1", "Cluster", false),
+            ("role:master", "role:slave", "replica", true),
+            ("role:master", "redis_mode:sentinel", "redis+sentinel://", false),
+            ("redis_version:7.0.15", "", "too old", false),
         ] {
             let error = check(&GOOD.replace(from, to), false).unwrap_err();
             assert!(error.to_string().contains(reason), "{error}");
             assert!(!error.was_sent());
+            assert_eq!(error.passes(), passes, "{error}");
         }
         assert_eq!(check(&GOOD.replace("7.0.15", "6.2.0"), false), Ok(()));
         assert_eq!(check(&GOOD.replace("7.0.15", "10.1.0"), false), Ok(()));

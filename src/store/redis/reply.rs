@@ -57,8 +57,21 @@ pub(super) fn number(value: &Value, what: &str) -> Result<i64> {
 /// What an error says, without its kind.
 pub(super) fn said(error: StoreError) -> String {
     match error {
-        StoreError::Unavailable { message, .. } => message,
+        StoreError::Unavailable { message, .. } | StoreError::Unfit(message) => message,
         other => other.to_string(),
+    }
+}
+
+/// The same error, with more said of it; its kind stays.
+pub(super) fn reworded(error: StoreError, words: impl FnOnce(String) -> String) -> StoreError {
+    match error {
+        StoreError::Unavailable { message, sent } => {
+            StoreError::Unavailable { message: words(message), sent }
+        }
+        StoreError::Unfit(message) => StoreError::Unfit(words(message)),
+        StoreError::Full(message) => StoreError::Full(words(message)),
+        StoreError::Unreadable(message) => StoreError::Unreadable(words(message)),
+        StoreError::Forgotten => StoreError::Forgotten,
     }
 }
 
@@ -86,6 +99,10 @@ pub(super) fn error(text: &str, sent: bool) -> StoreError {
     if is("WRONGTYPE") || message.contains("WRONGTYPE") {
         return StoreError::Unreadable(message);
     }
+    // Who we are, and what we may, is for people to change.
+    if ["NOAUTH", "WRONGPASS", "NOPERM"].iter().any(|code| is(code)) {
+        return StoreError::Unfit(message);
+    }
     // Refused before a script began, or by its first write: nothing was written.
     let refused = [
         "READONLY",
@@ -97,9 +114,6 @@ pub(super) fn error(text: &str, sent: bool) -> StoreError {
         "NOREPLICAS",
         "MISCONF",
         "NOSCRIPT",
-        "NOAUTH",
-        "WRONGPASS",
-        "NOPERM",
         "MOVED",
         "ASK",
     ];
@@ -129,6 +143,15 @@ mod tests {
             let error = from_server(line);
             assert!(matches!(error, StoreError::Unavailable { .. }), "{line}: {error:?}");
             assert!(!error.was_sent(), "{line}");
+        }
+        for line in [
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+        ] {
+            let error = from_server(line);
+            assert!(matches!(error, StoreError::Unfit(_)) && !error.was_sent(), "{line}: {error:?}");
+            assert!(!error.passes(), "{line}");
         }
         let full = from_server("OOM command not allowed when used memory > 'maxmemory'.");
         assert!(matches!(full, StoreError::Full(_)), "{full:?}");

@@ -166,9 +166,7 @@ impl Servers {
     pub(super) async fn command_on(&self, node: &Node, cmd: &Cmd) -> Result<Value> {
         let values = match (self, &node.0) {
             (Self::Cluster(cluster), Some(node)) => cluster.together_on(node, &[cmd]).await?,
-            (Self::Cluster(_), None) | (Self::One(_), _) => {
-                self.commands(At::Meta, &[cmd]).await?
-            }
+            (Self::Cluster(_), None) | (Self::One(_), _) => self.commands(At::Meta, &[cmd]).await?,
         };
         reply::checked(values.into_iter().next().unwrap_or(Value::Nil), true)
     }

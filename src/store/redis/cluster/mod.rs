@@ -20,10 +20,10 @@ mod tail;
 
 use super::keys;
 use super::link::{
-    self, COMMAND, Dialer, Durability, Endpoint, Lane, Link, LinkReport, Policy, Prepared, Talk, Value,
-    jittered,
+    self, COMMAND, Dialer, Durability, Endpoint, Lane, Link, LinkReport, Policy, Prepared, Talk, Tried,
+    Value, jittered,
 };
-use super::{open, reply};
+use super::reply;
 use crate::model::ids::Partition;
 use crate::store::{Hint, Layout, Result, StoreError};
 use futures::FutureExt as _;
@@ -48,6 +48,8 @@ const TURNS: u32 = 16;
 const MAP_EVERY: Duration = Duration::from_secs(30);
 /// Between two times that the map is asked for, at least.
 const MAP_PAUSE: Duration = Duration::from_millis(100);
+/// What is said when no seed helps.
+const NOWHERE: &str = "no node led to the whole cluster";
 /// How long a node may take to tell the map.
 const MAP_WITHIN: Duration = Duration::from_secs(1);
 
@@ -82,7 +84,7 @@ pub(super) struct Found {
 /// # Errors
 /// No node answers, the cluster is not whole, or one of its primaries is not to be worked on.
 pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoint]) -> Result<Found> {
-    let mut tried = Tried::default();
+    let mut tried = Tried::of(seeds.len());
     for seed in seeds {
         let found = async {
             let map = ask_for_map(&dialer, seed).await?;
@@ -91,10 +93,10 @@ pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoi
         };
         match found.await {
             Ok((map, links)) => return Ok(Found { dialer, map, links }),
-            Err(e) => tried.failed(e, seeds)?,
+            Err(e) => tried.failed(e),
         }
     }
-    Err(tried.nowhere())
+    Err(tried.nowhere(NOWHERE))
 }
 
 /// A connection to the primary that has a key; nothing else is looked at.
@@ -102,7 +104,7 @@ pub(super) async fn find(dialer: Dialer, durability: Durability, seeds: &[Endpoi
 /// # Errors
 /// No node answers, or the cluster is not whole.
 pub(super) async fn connect(dialer: &Dialer, seeds: &[Endpoint], key: &str) -> Result<Talk> {
-    let mut tried = Tried::default();
+    let mut tried = Tried::of(seeds.len());
     for seed in seeds {
         match ask_for_map(dialer, seed).await {
             Ok(map) => {
@@ -110,37 +112,10 @@ pub(super) async fn connect(dialer: &Dialer, seeds: &[Endpoint], key: &str) -> R
                 let node = node.ok_or_else(|| reply::unexpected("the slots of the cluster"))?;
                 return dialer.at(node).connect().await;
             }
-            Err(e) => tried.failed(e, seeds)?,
+            Err(e) => tried.failed(e),
         }
     }
-    Err(tried.nowhere())
-}
-
-/// Seeds that led nowhere.
-#[derive(Debug, Default)]
-struct Tried {
-    count: usize,
-    why: Option<String>,
-}
-
-impl Tried {
-    /// The next one may know better, unless what it told is the end of it.
-    fn failed(&mut self, error: StoreError, seeds: &[Endpoint]) -> Result<()> {
-        if matches!(error, StoreError::Unreadable(_)) {
-            return Err(error);
-        }
-        self.count += 1;
-        self.why = Some(format!("{} of {}: {}", self.count, seeds.len(), reply::said(error)));
-        Ok(())
-    }
-
-    fn nowhere(self) -> StoreError {
-        let why = self.why.unwrap_or_else(|| "none is named".into());
-        StoreError::Unavailable {
-            message: format!("no node led to the whole cluster; number {why}"),
-            sent: false,
-        }
-    }
+    Err(tried.nowhere(NOWHERE))
 }
 
 /// Connects to every primary.
@@ -152,14 +127,10 @@ async fn prepare_each(
     let primaries = map.primaries();
     let mut links = BTreeMap::new();
     for (n, node) in primaries.iter().enumerate() {
-        let prepared =
-            open::prepared(&dialer.at((*node).clone()), durability, true).await.map_err(|e| match e {
-                StoreError::Unavailable { message, sent } => StoreError::Unavailable {
-                    message: format!("its primary {} of {}: {message}", n + 1, primaries.len()),
-                    sent,
-                },
-                other => other,
-            })?;
+        let prepared = link::prepare(&dialer.at((*node).clone()), durability, true).await.map_err(|e| {
+            let which = format!("its primary {} of {}", n + 1, primaries.len());
+            reply::reworded(e, |why| format!("{which}: {why}"))
+        })?;
         links.insert((*node).clone(), prepared);
     }
     Ok(links)
@@ -169,10 +140,9 @@ async fn ask_for_map(dialer: &Dialer, node: &Endpoint) -> Result<Map> {
     let mut talk = dialer.at(node.clone()).connect().await?;
     let told = match talk.ask_within(&slots(), MAP_WITHIN).await {
         Err(e) if e.to_string().contains("cluster support disabled") => {
-            return Err(StoreError::Unavailable {
-                message: "it is no node of a cluster: its address begins with redis://".into(),
-                sent: false,
-            });
+            return Err(StoreError::Unfit(
+                "it is no node of a cluster: its address begins with redis://".into(),
+            ));
         }
         told => told?,
     };

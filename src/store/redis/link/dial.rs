@@ -73,6 +73,41 @@ fn unavailable(message: impl Into<String>) -> StoreError {
     StoreError::Unavailable { message: message.into(), sent: false }
 }
 
+fn unfit(message: impl Into<String>) -> StoreError {
+    StoreError::Unfit(message.into())
+}
+
+/// Places that led nowhere, of several that were tried in turn.
+#[derive(Debug)]
+pub(in crate::store::redis) struct Tried {
+    places: usize,
+    failed: usize,
+    why: Option<StoreError>,
+}
+
+impl Tried {
+    /// None of so many yet.
+    pub(in crate::store::redis) fn of(places: usize) -> Self {
+        Self { places, failed: 0, why: None }
+    }
+
+    /// The next one may know better.
+    pub(in crate::store::redis) fn failed(&mut self, error: StoreError) {
+        self.failed += 1;
+        // What somebody has to change counts for more than that another place is away.
+        if self.why.as_ref().is_none_or(StoreError::passes) {
+            let which = format!("{} of {}", self.failed, self.places);
+            self.why = Some(reply::reworded(error, |why| format!("{which}: {why}")));
+        }
+    }
+
+    /// All of them have failed. `what`: that they lead nowhere.
+    pub(in crate::store::redis) fn nowhere(self, what: &str) -> StoreError {
+        let why = self.why.unwrap_or_else(|| unfit("none is named"));
+        reply::reworded(why, |why| format!("{what}; number {why}"))
+    }
+}
+
 impl Dialer {
     /// For an address.
     ///
@@ -80,7 +115,7 @@ impl Dialer {
     /// It cannot be used; the error does not tell it.
     pub(in crate::store::redis) fn new(url: &str, access: Access) -> Result<Self> {
         let address = Address::parse(url)
-            .map_err(|why| unavailable(format!("the address of Redis cannot be used: {why}")))?;
+            .map_err(|why| unfit(format!("the address of Redis cannot be used: {why}")))?;
         Ok(Self { address, access })
     }
 
@@ -108,7 +143,7 @@ impl Dialer {
             Place::Node(node) => self.open(node, false).await,
             Place::Sentinels { sentinels, master } => self.ask_sentinels(sentinels, master).await,
             // One node after the other is dialled, see `cluster/`.
-            Place::Cluster(_) => Err(unavailable("a cluster is no one Redis that could be connected to")),
+            Place::Cluster(_) => Err(unfit("a cluster is no one Redis that could be connected to")),
         }
     }
 
@@ -148,8 +183,7 @@ impl Dialer {
                     .and_then(tuned)
                     .map_err(|e| unavailable(format!("no connection to Redis: {e}")))?;
                 if self.address.tls {
-                    let stream = tls::over(stream, host, &self.access).await;
-                    Stream::Tls(Box::new(stream.map_err(unavailable)?))
+                    Stream::Tls(Box::new(tls::over(stream, host, &self.access).await?))
                 } else {
                     Stream::Tcp(stream)
                 }
@@ -160,8 +194,8 @@ impl Dialer {
 
     /// Asks one Sentinel after the other, until one names a node that is a primary.
     async fn ask_sentinels(&self, sentinels: &[Endpoint], master: &str) -> Result<Talk> {
-        let mut why = String::new();
-        for (n, sentinel) in sentinels.iter().enumerate() {
+        let mut failed = Tried::of(sentinels.len());
+        for sentinel in sentinels {
             let asked = timeout(SENTINEL, async {
                 let mut talk = self.sentinel(sentinel).await?;
                 let mut cmd = redis::cmd("SENTINEL");
@@ -178,10 +212,10 @@ impl Dialer {
             };
             match tried {
                 Ok(talk) => return Ok(talk),
-                Err(e) => why = format!("{} of {}: {}", n + 1, sentinels.len(), reply::said(e)),
+                Err(e) => failed.failed(e),
             }
         }
-        Err(unavailable(format!("no Sentinel led to the primary; number {why}")))
+        Err(failed.nowhere("no Sentinel led to the primary"))
     }
 
     async fn sentinel(&self, sentinel: &Endpoint) -> Result<Talk> {
@@ -232,7 +266,7 @@ fn node_of(value: Value) -> Result<Endpoint> {
 }
 
 async fn password(file: &PathBuf, setting: &str) -> Result<Secret> {
-    let unread = |e: io::Error| unavailable(format!("{setting}: {}: cannot be read: {e}", file.display()));
+    let unread = |e: io::Error| unfit(format!("{setting}: {}: cannot be read: {e}", file.display()));
     let mut text = String::new();
     let opened = tokio::fs::File::open(file).await.map_err(unread)?;
     opened.take(PASSWORD_MAX).read_to_string(&mut text).await.map_err(unread)?;
@@ -339,7 +373,7 @@ impl Talk {
     pub(in crate::store::redis) async fn hear(&mut self) -> Result<Value> {
         let failed = |message: String| StoreError::Unavailable { message, sent: true };
         loop {
-            if let Some(value) = self.parser.next(&mut self.buffer).map_err(|e| failed(e.to_string()))? {
+            if let Some(value) = self.parser.next(&mut self.buffer).map_err(|e| unfit(e.to_string()))? {
                 return Ok(value);
             }
             self.buffer.reserve(self.parser.missing(&self.buffer).clamp(READ_ROOM, 1 << 20));
@@ -370,23 +404,20 @@ impl Talk {
         }
         let packed: Vec<u8> = commands.iter().flat_map(Cmd::get_packed_command).collect();
         let tls = matches!(self.stream, Stream::Tls(_));
-        let greeted = |e: StoreError| {
-            let message = reply::said(e);
-            if tls || message.contains("TLS") {
-                return unavailable(message);
-            }
-            unavailable(format!(
+        let greeted = |e: StoreError| match e {
+            StoreError::Unavailable { message, .. } if !tls => unavailable(format!(
                 "{message}, before it answered anything: does it want TLS (rediss://), or does it have too many clients?"
-            ))
+            )),
+            other => other,
         };
         self.say(&packed).await.map_err(greeted)?;
         if authenticates {
             let answer = self.hear().await.map_err(greeted)?;
-            reply::checked(answer, false).map_err(|e| refused("Redis refused user or password", e))?;
+            reply::checked(answer, true).map_err(|e| refused("Redis refused user or password", e))?;
         }
         // A user that may not name its connections is none the worse for it.
         let named = self.hear().await.map_err(greeted)?;
-        match reply::checked(named, false) {
+        match reply::checked(named, true) {
             Err(e) if !e.to_string().contains("NOPERM") => {
                 let nobody = e.to_string().contains("NOAUTH");
                 let what =
@@ -397,7 +428,7 @@ impl Talk {
         }
         if db != 0 {
             let selected = self.hear().await.map_err(greeted)?;
-            reply::checked(selected, false).map_err(|e| refused("Redis refused the database", e))?;
+            reply::checked(selected, true).map_err(|e| refused("Redis refused the database", e))?;
         }
         if must_be_primary {
             let role = reply::checked(self.hear().await.map_err(greeted)?, false)?;
@@ -410,8 +441,11 @@ impl Talk {
     }
 }
 
+/// Why we were not let in. What Redis says that is none of the refusals that pass is for people to change.
 fn refused(what: &str, error: StoreError) -> StoreError {
-    unavailable(format!("{what}: {}", reply::said(error)))
+    let passes = error.passes() && !error.was_sent();
+    let message = format!("{what}: {}", reply::said(error));
+    if passes { unavailable(message) } else { unfit(message) }
 }
 
 /// What broke a connection.

@@ -48,7 +48,7 @@ use tokio_util::task::AbortOnDropHandle;
 pub(super) use address::{Endpoint, Place};
 pub use backlog::{Limits, Policy};
 pub use dial::Access;
-pub(super) use dial::{Dialer, Talk};
+pub(super) use dial::{Dialer, Talk, Tried};
 pub(super) use report::field;
 pub use report::{LinkReport, Persistence};
 pub(super) use supervise::{Prepared, jittered, listen, prepare};

@@ -3,6 +3,7 @@
 //! Files are read anew for every connection, so that certificates are renewed without a restart.
 
 use super::dial::Access;
+use crate::store::StoreError;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore};
@@ -20,14 +21,19 @@ pub(super) async fn over(
     stream: TcpStream,
     host: &str,
     access: &Access,
-) -> Result<TlsStream<TcpStream>, String> {
+) -> Result<TlsStream<TcpStream>, StoreError> {
+    let (config, name) = prepared(host, access).await.map_err(StoreError::Unfit)?;
+    TlsConnector::from(config).connect(name, stream).await.map_err(|e| told(&e))
+}
+
+async fn prepared(host: &str, access: &Access) -> Result<(Arc<ClientConfig>, ServerName<'static>), String> {
     let of = access.clone();
     // The system's authorities are some hundred files.
     let config = tokio::task::spawn_blocking(move || config(&of)).await.map_err(|e| e.to_string())??;
     let name = access.server_name.as_deref().unwrap_or(host).to_owned();
     let name = ServerName::try_from(name)
         .map_err(|_| "the name of the server is none that a certificate can have: see redis.server_name")?;
-    TlsConnector::from(config).connect(name, stream).await.map_err(|e| told(&e))
+    Ok((config, name))
 }
 
 fn config(access: &Access) -> Result<Arc<ClientConfig>, String> {
@@ -93,10 +99,10 @@ pub(super) fn refusal(error: &std::io::Error) -> Option<String> {
     }
 }
 
-/// What a failed handshake means.
-fn told(error: &std::io::Error) -> String {
+/// What a failed handshake means. What TLS itself does not like is for people to change; a connection that broke is not.
+fn told(error: &std::io::Error) -> StoreError {
     let of = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
-    match of {
+    let message = match of {
         Some(Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         )) => "the certificate of Redis is for another name: set redis.server_name to one it is for".into(),
@@ -110,5 +116,9 @@ fn told(error: &std::io::Error) -> String {
             "Redis closed the connection instead of speaking TLS: is it the TLS port?".into()
         }
         _ => refusal(error).unwrap_or_else(|| format!("TLS failed: {error}")),
+    };
+    match of {
+        Some(_) => StoreError::Unfit(message),
+        None => StoreError::Unavailable { message, sent: false },
     }
 }

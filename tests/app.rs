@@ -4,18 +4,18 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use downbeat::app::view::{EventItem, StartRequest, ValueView};
+use downbeat::app::view::{EventItem, RunFilter, StartRequest, ValueView};
 use downbeat::app::{App, Options, RunFeed};
 use downbeat::dispatch::message::{FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker};
 use downbeat::model::document::Format;
 use downbeat::model::entropy::SeededEntropy;
-use downbeat::model::ids::Partition;
-use downbeat::model::ids::{RunId, TaskType, WorkflowName};
+use downbeat::model::error::ErrorCode;
+use downbeat::model::ids::{Nonce, Partition, RunId, TaskType, WorkflowName};
 use downbeat::model::labels::Labels;
 use downbeat::model::run::RunStatus;
 use downbeat::model::time::{Clock, Span, SystemClock, Timestamp};
 use downbeat::store::kv::memory::{Hooks, MemoryStore, Verb};
-use downbeat::store::{Result as StoreResult, Store as _};
+use downbeat::store::{Batch, Result as StoreResult, Store as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -47,6 +47,59 @@ fn start(id: &str) -> StartRequest {
         reject_existing: false,
         wait: None,
     }
+}
+
+#[tokio::test]
+async fn a_run_is_of_a_version_that_the_store_holds_whatever_a_server_remembers() {
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock), 4));
+    let one = App::launch(Arc::clone(&store) as Arc<_>, Options::default()).await.unwrap();
+    let two = App::launch(Arc::clone(&store) as Arc<_>, Options::default()).await.unwrap();
+    let register = async |app: &App, last: &str| {
+        let text = CHAIN.replace("last:", last);
+        app.register(None, text.as_bytes(), Format::Yaml, false).await.unwrap().workflow.version
+    };
+    assert_eq!(register(&one, "last:").await, 1);
+    let before = store.snapshot();
+    assert_eq!(register(&one, "lost:").await, 2);
+    let of_second = |id: &str| StartRequest { version: Some(2), ..start(id) };
+    one.start(of_second("kept")).await.unwrap();
+    let kept = RunId::new("kept").unwrap();
+    let at = (Partition::of("kept", 4), kept.clone());
+    let record = store.load(std::slice::from_ref(&at)).await.unwrap().remove(0).unwrap();
+
+    store.restore(&before);
+    let error = one.start(of_second("a")).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::WorkflowNotFound, "{error}");
+    assert!(one.run(&RunId::new("a").unwrap(), None).await.is_err(), "nothing of it is there");
+    assert_eq!(one.start(start("b")).await.unwrap().run.version, 1, "the newest that there is");
+    // The number is given to another document: a new run is of that one, also where the lost one was known.
+    assert_eq!(register(&two, "other:").await, 2);
+    one.start(of_second("c")).await.unwrap();
+    let worker = tokio::spawn(echo(one.clone(), 4));
+    let c = RunId::new("c").unwrap();
+    let ended = one.run(&c, Some(Span::secs(30))).await.unwrap();
+    let ValueView::Json(output) = ended.output else { panic!() };
+    assert_eq!(&output[..], br#"{"other":9007199254740993}"#);
+
+    // A run of the document that was lost, as a part of a cluster may keep it: told, and never mistaken.
+    let write = downbeat::model::commit::RunWrite {
+        index: Some(Timestamp(1)),
+        ..downbeat::engine::standing::bare(&kept, record)
+    };
+    let batch = Batch { lane: Nonce([7; 16]), sequence: 1, writes: vec![(at.0, write)] };
+    store.commit(&batch).await.unwrap();
+    let error = one.cancel(&kept, false, false).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::WorkflowNotFound, "{error}");
+    assert!(error.message.contains("\"kept\" is of version 2"), "{error}");
+    let listed = one.runs(RunFilter::default(), 10, None).await.unwrap().items;
+    assert_eq!(listed.len(), 3, "the others, and it too: {listed:?}");
+    // As soon as its document is back, it goes on.
+    store.restore(&before);
+    store.commit(&Batch { sequence: 2, ..batch }).await.unwrap();
+    assert_eq!(register(&two, "lost:").await, 2);
+    let cancelled = one.cancel(&kept, false, true).await.unwrap();
+    assert_eq!(cancelled.status, RunStatus::Cancelled);
+    worker.abort();
 }
 
 /// A worker that answers every task with its own input.

@@ -105,6 +105,7 @@ pub fn env(n: u8) -> Env {
         partition: Partition(1),
         nonce: Nonce([n; 16]),
         random: 7,
+        lease: downbeat::engine::limits::LEASE,
     }
 }
 

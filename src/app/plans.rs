@@ -1,12 +1,22 @@
-//! Compiled workflows, kept by name and version. Versions never change, so what is kept stays true;
-//! which version is newest is asked of the store by every start, many starts sharing one question.
+//! Compiled workflows, kept by name and version. Which version is newest is asked of the store by every start, many
+//! starts sharing one question.
+//!
+//! A version never changes, unless the store loses its tail: then it may be gone, and its number be given to another
+//! document. So nothing rests on what is kept here alone: a new run is committed only while the store holds the version
+//! ([`RunWrite::of`]), and a run that is there is worked on by the document it was started with or not at all
+//! ([`Plans::of`]).
+//!
+//! [`RunWrite::of`]: crate::model::commit::RunWrite::of
 
 use super::AppError;
 use super::error::store_error;
+use crate::model::commit::VersionOf;
 use crate::model::document;
 use crate::model::error::ErrorCode;
 use crate::model::ids::WorkflowName;
 use crate::model::plan::Plan;
+use crate::model::run::RunState;
+use crate::model::time::Timestamp;
 use crate::store::{Store, StoredWorkflow};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -16,6 +26,8 @@ use tokio::time::Instant;
 /// Compiled versions kept at most; beyond it the cache begins anew.
 const KEPT: usize = 4_096;
 
+/// A version, and when it was registered.
+type Compiled = (Arc<Plan>, Timestamp);
 type Newest = Arc<tokio::sync::Mutex<Option<(Instant, Result<Option<u32>, AppError>)>>>;
 
 /// See the module.
@@ -23,7 +35,7 @@ type Newest = Arc<tokio::sync::Mutex<Option<(Instant, Result<Option<u32>, AppErr
 pub(crate) struct Plans {
     store: Arc<dyn Store>,
     inline: bool,
-    compiled: RwLock<HashMap<(WorkflowName, u32), Arc<Plan>>>,
+    compiled: RwLock<HashMap<(WorkflowName, u32), Compiled>>,
     newest: parking_lot::Mutex<HashMap<WorkflowName, Newest>>,
 }
 
@@ -35,7 +47,45 @@ impl Plans {
 
     /// A version at hand.
     pub(crate) fn cached(&self, name: &WorkflowName, version: u32) -> Option<Arc<Plan>> {
-        self.compiled.read().get(&(name.clone(), version)).cloned()
+        self.compiled.read().get(&(name.clone(), version)).map(|(plan, _)| Arc::clone(plan))
+    }
+
+    /// A version at hand to begin a run of, and which that is.
+    pub(crate) fn to_begin(&self, workflow: &WorkflowName, version: u32) -> Option<(Arc<Plan>, VersionOf)> {
+        let workflow = workflow.clone();
+        let (plan, created_at) = self.compiled.read().get(&(workflow.clone(), version)).cloned()?;
+        Some((plan, VersionOf { workflow, version, created_at }))
+    }
+
+    /// The plan of a run.
+    ///
+    /// # Errors
+    /// As [`Plans::get`]; `workflow_not_found` also if the version is another document than the run was started with.
+    pub(crate) async fn of(&self, run: &RunState) -> Result<Arc<Plan>, AppError> {
+        let is_its = |plan: &Arc<Plan>| run.document == 0 || plan.digest == run.document;
+        if let Some(plan) = self.cached(&run.workflow, run.version).filter(is_its) {
+            return Ok(plan);
+        }
+        self.drop_version(&run.workflow, run.version);
+        match self.get(&run.workflow, run.version).await {
+            Ok(plan) if is_its(&plan) => return Ok(plan),
+            Err(error) if error.code != ErrorCode::WorkflowNotFound => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
+        let (name, version) = (&run.workflow, run.version);
+        Err(AppError::new(
+            ErrorCode::WorkflowNotFound,
+            format!(
+                "run {:?} is of version {version} of workflow {name:?}, and the store has lost the document of it; the \
+                 run goes on when that document is registered under this number again",
+                run.id
+            ),
+        ))
+    }
+
+    /// The store does not hold this version any more, or holds another under its number.
+    pub(crate) fn drop_version(&self, name: &WorkflowName, version: u32) {
+        self.compiled.write().remove(&(name.clone(), version));
     }
 
     /// A version, read and compiled if need be.
@@ -82,7 +132,7 @@ impl Plans {
         if compiled.len() >= KEPT {
             compiled.clear();
         }
-        compiled.insert((stored.name.clone(), stored.version), Arc::clone(&plan));
+        compiled.insert((stored.name.clone(), stored.version), (Arc::clone(&plan), stored.created_at));
         Ok(plan)
     }
 
@@ -114,7 +164,7 @@ impl Plans {
         let version = stored.as_ref().map(|s| s.version);
         *cell = Some((asked, Ok(version)));
         if let Some(stored) = &stored
-            && self.cached(name, stored.version).is_none()
+            && self.to_begin(name, stored.version).is_none_or(|(_, of)| of.created_at != stored.created_at)
         {
             self.compile(stored).await?;
         }

@@ -291,6 +291,7 @@ impl<'a> Stage<'a> {
             partition: Partition(0),
             nonce: Nonce(u128::from(self.nonce).to_be_bytes()),
             random: 0,
+            lease: LEASE,
         };
         let mut txn = match (&self.state, self.prefix) {
             (Some(state), Some(prefix)) => Txn::existing(self.plan, state, prefix, &self.kept, env),

@@ -121,12 +121,12 @@ impl Budget<'_> {
     }
 }
 
-fn error_view(state: &RunState, plan: &Plan, failure: u32) -> Option<ErrorView> {
+fn error_view(state: &RunState, plan: Option<&Plan>, failure: u32) -> Option<ErrorView> {
     let f = state.failures.get(failure as usize)?;
     Some(ErrorView {
         code: f.code.clone(),
         message: f.message.clone(),
-        task: f.task.map(|t| state.path_of(plan, t)),
+        task: f.task.zip(plan).map(|(t, plan)| state.path_of(plan, t)),
         attempt: f.attempt,
     })
 }
@@ -137,8 +137,9 @@ fn ending(state: &RunState) -> Option<RunStatus> {
     state.ending.map(|e| e.status)
 }
 
-/// A run without its tasks and values, for lists and acknowledgements.
-pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
+/// A run without its tasks and values, for lists and acknowledgements. Without its plan, which a store may have lost, its
+/// error names no task.
+pub(crate) fn head(state: &RunState, plan: Option<&Plan>) -> RunView {
     RunView {
         id: state.id.clone(),
         workflow: state.workflow.clone(),
@@ -167,8 +168,8 @@ pub(crate) fn head(state: &RunState, plan: &Plan) -> RunView {
 
 /// A run with the first page of its tasks.
 pub(crate) async fn run(inner: &Inner, state: &RunState) -> Result<RunView, AppError> {
-    let plan = inner.plans.get(&state.workflow, state.version).await?;
-    let mut view = head(state, &plan);
+    let plan = inner.plans.of(state).await?;
+    let mut view = head(state, Some(&plan));
     let (tasks, at_hand) = page(inner, state, 0, TASKS_PAGE, &[&state.input, &state.output]).await?;
     let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
     view.output = budget.value(&state.output, &ValueAddress::Output);
@@ -185,7 +186,7 @@ pub(crate) async fn tasks(
     from: usize,
     limit: usize,
 ) -> Result<Page<TaskView>, AppError> {
-    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let plan = inner.plans.of(state).await?;
     let (tasks, at_hand) = page(inner, state, from, limit, &[]).await?;
     let mut budget = Budget { run: &state.id, left: VALUE_BYTES, at_hand };
     Ok(task_views(state, &plan, from, tasks, &mut budget))
@@ -267,7 +268,9 @@ fn task_view(
         _ => ValueView::default(),
     };
     let error = match &task.phase {
-        TaskPhase::Failed { failure } | TaskPhase::TimedOut { failure } => error_view(state, plan, *failure),
+        TaskPhase::Failed { failure } | TaskPhase::TimedOut { failure } => {
+            error_view(state, Some(plan), *failure)
+        }
         _ => None,
     };
     let attempts = history::attempts(state, index)
@@ -281,7 +284,7 @@ fn task_view(
             queued_at: Some(a.queued_at),
             started_at: a.started_at,
             ended_at: a.ended_at,
-            error: a.error.and_then(|f| error_view(state, plan, f)),
+            error: a.error.and_then(|f| error_view(state, Some(plan), f)),
         })
         .collect();
     TaskView {
@@ -318,7 +321,7 @@ pub(crate) async fn value(
     state: &RunState,
     address: &ValueAddress,
 ) -> Result<Option<Bytes>, AppError> {
-    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let plan = inner.plans.of(state).await?;
     let task = |path: &TaskPath| state.tasks.get(state.find(&plan, path)? as usize);
     let payload = match address {
         ValueAddress::Input => Some(&state.input),
@@ -372,7 +375,7 @@ fn event(state: &RunState, plan: &Plan, entry: &LogEntry, at_hand: &AtHand) -> E
         delivery: (entry.delivery > 1).then_some(entry.delivery),
         worker: entry.worker.and_then(|w| state.workers.get(w as usize).cloned()),
         output: event_output(state, entry).map(|p| ValueView::Json(text_of(p, at_hand))),
-        error: of_error.and_then(|f| error_view(state, plan, f)),
+        error: of_error.and_then(|f| error_view(state, Some(plan), f)),
         signal: signal_of(state, entry).map(|s| s.name.clone()),
         schedule: None,
     }
@@ -420,7 +423,7 @@ pub(crate) async fn run_events(
 ) -> Result<Option<RunPage>, AppError> {
     let news = |s: &RunState| s.status.is_terminal() || s.log.len() != at.next as usize || !at.fits(&s.log);
     let Some(state) = settled(inner, run, news).await? else { return Ok(None) };
-    let plan = inner.plans.get(&state.workflow, state.version).await?;
+    let plan = inner.plans.of(&state).await?;
     let lost = !at.fits(&state.log);
     let page = || state.log.iter_from(at.next as usize).take(if lost { 0 } else { max });
     let wanted = fields_of(page().filter_map(|e| event_output(&state, e)));
@@ -498,7 +501,7 @@ async fn tell(
     let mut runs: HashMap<RunId, (RunState, Arc<Plan>, AtHand)> = HashMap::with_capacity(keys.len());
     for ((partition, run), state) in keys.into_iter().zip(states) {
         let Some(state) = state else { continue };
-        let plan = inner.plans.get(&state.workflow, state.version).await?;
+        let plan = inner.plans.of(&state).await?;
         let told = by_run.get(&run).into_iter().flatten();
         let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
         let at_hand = fetch(inner, partition, &run, wanted).await?;

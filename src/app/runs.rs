@@ -121,10 +121,27 @@ async fn prepare(inner: &Inner, request: &StartRequest) -> Result<(RunId, Comman
     Ok((id, command))
 }
 
-/// A start, with the run as it is then and whether this call made it.
-pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer, bool), AppError> {
+/// One try of a start. If there is no such version it is worth another: between the question which is newest and the
+/// commit, the store may have lost it with its tail, and then another is the newest.
+async fn begin(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer), AppError> {
     let (id, command) = prepared(inner, request).await?;
     let answer = ask(inner, &id, command).await?;
+    Ok((id, answer))
+}
+
+/// As [`begin`], for those who want to know how it was taken and nothing more.
+async fn begin_briefly(inner: &Inner, request: &StartRequest) -> Result<(RunId, Taking), AppError> {
+    let (id, command) = prepared(inner, request).await?;
+    let taking = ask_briefly(inner, &id, command).await?;
+    Ok((id, taking))
+}
+
+/// A start, with the run as it is then and whether this call made it.
+pub(crate) async fn start(inner: &Inner, request: &StartRequest) -> Result<(RunId, Answer, bool), AppError> {
+    let (id, answer) = match begin(inner, request).await {
+        Err(error) if error.code == ErrorCode::WorkflowNotFound => begin(inner, request).await?,
+        begun => begun?,
+    };
     let created = created(request, &id, &answer.outcome)?;
     Ok((id, answer, created))
 }
@@ -209,8 +226,12 @@ impl App {
 
     /// Starts a run and tells only its id and whether this call made it.
     pub async fn start_quietly(&self, request: StartRequest) -> Result<(RunId, bool), AppError> {
-        let (id, command) = prepared(&self.inner, &request).await?;
-        let taking = ask_briefly(&self.inner, &id, command).await?;
+        let (id, taking) = match begin_briefly(&self.inner, &request).await {
+            Err(error) if error.code == ErrorCode::WorkflowNotFound => {
+                begin_briefly(&self.inner, &request).await?
+            }
+            begun => begun?,
+        };
         let created = created(&request, &id, &taking)?;
         Ok((id, created))
     }
@@ -304,8 +325,11 @@ impl App {
                 let (_, head) = records::head(&record).map_err(store_error)?;
                 let state = head.state;
                 if matches(&filter, &state) {
-                    let plan = self.inner.plans.get(&state.workflow, state.version).await?;
-                    let view = render::head(&state, &plan);
+                    let plan = match self.inner.plans.of(&state).await {
+                        Err(lost) if lost.code == ErrorCode::WorkflowNotFound => None,
+                        plan => Some(plan?),
+                    };
+                    let view = render::head(&state, plan.as_deref());
                     bytes += render::head_weight(&view);
                     items.push(view);
                 }
@@ -327,7 +351,7 @@ impl App {
     /// more, and only a look at all runs finds them.
     async fn children(&self, parent: &RunId) -> Result<Option<Vec<(Timestamp, RunId)>>, AppError> {
         let Some(state) = read(&self.inner, parent).await? else { return Ok(None) };
-        let plan = self.inner.plans.get(&state.workflow, state.version).await?;
+        let plan = self.inner.plans.of(&state).await?;
         let named = (0..).zip(&state.tasks).flat_map(|(node, task)| {
             (1..=task.attempt).filter_map(|n| child_of(&state, &plan, node, n)).collect::<Vec<_>>()
         });

@@ -391,7 +391,8 @@ fn rehearsed(
     let home = name.home();
     let nonce = inner.options.entropy.nonce();
     let partition = inner.partition_of(&home);
-    let env = Env { now: inner.clock.now(), lease_now: LeaseTime(0), partition, nonce, random: 0 };
+    let lease = inner.options.lease;
+    let env = Env { now: inner.clock.now(), lease_now: LeaseTime(0), partition, nonce, random: 0, lease };
     let known = known.map(Home::Schedule);
     let base = known.as_ref().map(|state| (state, Prefix::new(1, nonce)));
     let mut txn = HomeTxn::new(&home, base, env);

@@ -358,7 +358,7 @@ async fn adopt(
             let held = matches!(answer.outcome, Ok(Outcome::Accepted | Outcome::Held));
             let task_type = match (&answer.state, held) {
                 (Some(state), true) => {
-                    let plan = inner.plans.get(&state.workflow, state.version).await?;
+                    let plan = inner.plans.of(state).await?;
                     state.find(&plan, &path).and_then(|i| state.type_of(&plan, i).cloned())
                 }
                 _ => None,

@@ -2,8 +2,8 @@
 
 use crate::model::time::Span;
 
-/// How long a worker session lives without a sign of life, and so how soon a run looks at the sessions that hold
-/// its attempts (wall clock; a look that comes early finds nothing and arms again).
+/// How long a worker session lives without a sign of life, unless a server is told otherwise; see
+/// [`Env::lease`](super::Env::lease).
 pub const LEASE: Span = Span::secs(10);
 
 /// A session whose time has passed while its server is gone as well is waited for so much longer (lease clock): its

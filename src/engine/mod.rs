@@ -66,7 +66,7 @@ use crate::model::payload::Field;
 use crate::model::plan::{Plan, TaskPlan};
 use crate::model::record;
 use crate::model::run::{RunState, TaskPhase};
-use crate::model::time::{LeaseTime, Timestamp};
+use crate::model::time::{LeaseTime, Span, Timestamp};
 use bytes::Bytes;
 use step::{Step, Work};
 
@@ -83,6 +83,9 @@ pub struct Env {
     pub nonce: Nonce,
     /// Randomness for jitter.
     pub random: u64,
+    /// How long a worker session lives without a sign of life, and so how soon a run looks at the sessions that hold its
+    /// attempts (a look that comes early finds nothing and arms again).
+    pub lease: Span,
 }
 
 /// Payloads of the run that are at hand.
@@ -245,6 +248,7 @@ impl<'a> Txn<'a> {
                 index: None,
                 retain_until: Some(None),
                 event: None,
+                of: None,
             };
             return Some(Decision {
                 state: None,
@@ -297,6 +301,7 @@ impl<'a> Txn<'a> {
             index: base.is_none().then_some(state.created_at),
             retain_until,
             event,
+            of: None,
         };
         Some(Decision { state: Some(state), home: None, prefix, write, revoked, deliveries })
     }

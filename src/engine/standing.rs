@@ -30,6 +30,7 @@ pub fn bare(run: &RunId, record: Bytes) -> RunWrite {
         index: None,
         retain_until: None,
         event: None,
+        of: None,
     }
 }
 

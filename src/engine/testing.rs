@@ -1,5 +1,6 @@
 //! Hand-made plans and a small world to run them in, for the tests of the engine.
 
+use super::limits::LEASE;
 use super::{Decision, Env, Payloads, Stop, Txn, queued};
 use crate::model::command::{AttemptKey, Command, LeaseTask, Outcome, ReportedFailure, Start};
 use crate::model::commit::{QueueEntry, QueueOp, WakeOp};
@@ -50,6 +51,7 @@ pub(super) fn plan(needs: &[&[u32]]) -> Plan {
     }
     Plan {
         name: WorkflowName::new("flow").unwrap(),
+        digest: 0,
         description: None,
         body: 0..tasks.len() as u32,
         finally: None,
@@ -110,6 +112,7 @@ pub(super) struct World {
     pub(super) lease_now: LeaseTime,
     nonce: u64,
     pub(super) random: u64,
+    pub(super) lease: Span,
     pub(super) queue: BTreeMap<QueueEntry, i64>,
     pub(super) wake: Option<Timestamp>,
     pub(super) payloads: BTreeMap<Field, Bytes>,
@@ -145,6 +148,7 @@ impl World {
             lease_now: LeaseTime::from_millis(1_000),
             nonce: 0,
             random: 1 << 63,
+            lease: LEASE,
             queue: BTreeMap::new(),
             wake: None,
             payloads: BTreeMap::new(),
@@ -166,6 +170,7 @@ impl World {
             partition: Partition(0),
             nonce: Nonce([self.nonce as u8; 16]),
             random: self.nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            lease: LEASE,
         }
     }
 
@@ -206,6 +211,7 @@ impl World {
             partition: Partition(0),
             nonce: Nonce(nonce),
             random: self.random,
+            lease: self.lease,
         };
         let source = self.source();
         let mut txn = match (&self.state, self.prefix) {
@@ -346,6 +352,7 @@ impl World {
             partition: Partition(0),
             nonce: Nonce(nonce),
             random: self.random,
+            lease: self.lease,
         };
         let source = self.source();
         let mut txn = Txn::existing(&self.plan, self.run(), self.prefix.unwrap(), &source, env);

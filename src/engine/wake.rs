@@ -7,7 +7,7 @@
 
 use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
-use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LEASE, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER, RESUMING};
+use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER, RESUMING};
 use super::retry::{Again, Ending};
 use super::step::{Step, Words};
 use crate::model::command::SessionView;
@@ -57,8 +57,8 @@ enum Loss {
     Delivery,
 }
 
-/// Whether what keeps a lease alive is gone; else when to look again, on the lease clock.
-fn holder_lost(lease: &Lease, sessions: &Sessions, now: LeaseTime) -> Result<Loss, LeaseTime> {
+/// Whether what keeps a lease alive is gone; else when to look again, on the lease clock. `within`: [`super::Env::lease`].
+fn holder_lost(lease: &Lease, sessions: &Sessions, within: Span, now: LeaseTime) -> Result<Loss, LeaseTime> {
     let lost = if lease.acked { Loss::Worker } else { Loss::Delivery };
     let (id, epoch) = match &lease.holder {
         Holder::Claim { deadline } if *deadline <= now => return Ok(lost),
@@ -68,7 +68,7 @@ fn holder_lost(lease: &Lease, sessions: &Sessions, now: LeaseTime) -> Result<Los
     // The sessions were read before this decision; a lease younger than that cannot be of one that had gone
     // by then, and no session goes within its lease.
     let Some(view) = sessions.get(id) else {
-        let settled = lease.leased_at.plus(LEASE);
+        let settled = lease.leased_at.plus(within);
         return if settled <= now { Ok(lost) } else { Err(settled) };
     };
     let patience = if view.owner_gone { ORPHANED } else { Span(0) };
@@ -80,7 +80,7 @@ fn holder_lost(lease: &Lease, sessions: &Sessions, now: LeaseTime) -> Result<Los
     if remaining <= 0 || view.epoch > epoch {
         return Ok(lost);
     }
-    Err(now.plus(Span(remaining.min(LEASE.0))))
+    Err(now.plus(Span(remaining.min(within.0))))
 }
 
 impl Step<'_> {
@@ -154,7 +154,7 @@ impl Step<'_> {
                     self.revoke(i);
                     return self.fail_attempt(i, &words, again, Ending::TimedOut, cascade);
                 }
-                match holder_lost(lease, sessions, self.env.lease_now) {
+                match holder_lost(lease, sessions, self.env.lease, self.env.lease_now) {
                     Ok(Loss::Worker) => {
                         let words = Words::new(
                             "worker_lost",
@@ -258,7 +258,7 @@ impl Step<'_> {
                     if let Some(heartbeat) = plan.timeout.heartbeat {
                         no_later(self.wall(heartbeat_deadline(lease, heartbeat)));
                     }
-                    if let Err(again) = holder_lost(lease, sessions, self.env.lease_now) {
+                    if let Err(again) = holder_lost(lease, sessions, self.env.lease, self.env.lease_now) {
                         no_later(self.wall(again));
                     }
                 }

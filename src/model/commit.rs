@@ -2,7 +2,7 @@
 //! The engine makes it, the lane gathers it, a store applies it all or not at all.
 
 use super::event::EventKind;
-use super::ids::{Prefix, RunId, TaskPath};
+use super::ids::{Prefix, RunId, TaskPath, WorkflowName};
 use super::labels::QueueName;
 use super::payload::Field;
 use super::time::Timestamp;
@@ -115,6 +115,19 @@ pub struct RunWrite {
     pub retain_until: Option<Option<Timestamp>>,
     /// The part of the batch's event entry: empty if no event happened. See `EventNote`.
     pub event: Option<EventNote>,
+    /// What a new run is of: the store must hold it still.
+    pub of: Option<Box<VersionOf>>,
+}
+
+/// A version of a workflow as the store has shown it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionOf {
+    /// The workflow.
+    pub workflow: WorkflowName,
+    /// The version.
+    pub version: u32,
+    /// When it was registered: a store that has lost its tail may have given the number again.
+    pub created_at: Timestamp,
 }
 
 impl RunWrite {
@@ -130,6 +143,7 @@ impl RunWrite {
             index: None,
             retain_until: None,
             event: None,
+            of: None,
         }
     }
 }

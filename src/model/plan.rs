@@ -14,6 +14,10 @@ use std::sync::OnceLock;
 pub struct Plan {
     /// Its name.
     pub name: WorkflowName,
+    /// Names the text it was compiled from; 0 if it was not stored. See [`RunState::document`].
+    ///
+    /// [`RunState::document`]: super::run::RunState::document
+    pub digest: u32,
     /// For people.
     pub description: Option<String>,
     /// Every task of the document; an index into this is a task's number everywhere. The tasks of one body (of the

@@ -6,8 +6,13 @@
 //!
 //! A run is a list of numbered fields (`field`), each written only if it differs from its default, in
 //! rising order. Numbers are LEB128 varints, signed ones zigzag; text and bytes are length ‖ bytes;
-//! instants are told as the distance from `created_at`. Tasks, payloads and log entries have their own
-//! small forms, described where they are written.
+//! instants are told as the distance from `created_at`. What is more than that has a small form of its own:
+//!
+//! ```text
+//! tasks.rs    tasks and their leases      values.rs   payloads             log.rs     what happened
+//! scopes.rs   blocks, undo, signals       others.rs   origin and outbox    pages.rs   wide runs
+//! homes.rs, schedule.rs   records that are no runs                         wire.rs    numbers and texts
+//! ```
 //!
 //! Invariants
 //! - `decode(encode(s)) == s` for every state; equal states have equal bytes.
@@ -27,17 +32,20 @@ mod others;
 mod pages;
 mod schedule;
 mod scopes;
+mod tasks;
+mod values;
 mod wire;
 
 pub use pages::{Head, Pages, SEGMENT, is_page, lay_out};
 
-use super::ids::{Nonce, RunId, SessionId, TaskType, WorkflowName};
+use super::ids::{RunId, WorkflowName};
 use super::outbox::Outbox;
-use super::payload::{Field, Payload};
-use super::run::{Failure, Holder, Lease, RunState, RunStatus, TaskPhase, TaskState};
-use super::time::{LeaseTime, Span, Timestamp};
-use bytes::Bytes;
+use super::payload::Payload;
+use super::run::{Failure, RunState, RunStatus};
+use super::time::{Span, Timestamp};
 use std::collections::BTreeMap;
+use tasks::{put_task, task};
+use values::{payload, put_payload};
 use wire::{Reader, Writer, bad, put_bytes, put_i64, put_u32, put_u64};
 
 /// Why a record could not be read: written by a newer Downbeat, or damaged. Never guessed at.
@@ -87,6 +95,7 @@ mod field {
     pub(super) const ORIGIN: u8 = 30;
     pub(super) const OUTBOX: u8 = 31;
     pub(super) const PAGES: u8 = 32;
+    pub(super) const DOCUMENT: u8 = 33;
 }
 
 /// Appends the encoding of `state` to `out` (which holds the prefix already).
@@ -192,6 +201,10 @@ fn write<'v>(state: &'v RunState, out: &mut Writer<'v>) {
     put_instant(out, field::START_AT, state.start_at, zero);
     others::put(out, state);
     pages::put(out, state);
+    if state.document != 0 {
+        out.push(field::DOCUMENT);
+        out.extend_from_slice(&state.document.to_be_bytes());
+    }
     out.push(field::END);
 }
 
@@ -224,6 +237,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         (Vec::new(), Vec::new(), None, Vec::new(), None);
     let (mut origin, mut outbox) = (None, Outbox::default());
     let (mut table, mut nodes) = (Pages::default(), 0);
+    let mut document = 0;
     let mut last = field::END;
     loop {
         let number = r.byte()?;
@@ -280,6 +294,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
             field::ORIGIN => origin = Some(others::origin(&mut r)?),
             field::OUTBOX => outbox = others::outbox(&mut r)?,
             field::PAGES => (table, nodes) = pages::read(&mut r)?,
+            field::DOCUMENT => document = u32::from_be_bytes(r.array()?),
             other => return Err(bad(format!("field {other} is not known"))),
         }
     }
@@ -295,6 +310,7 @@ pub fn decode_head(bytes: &[u8]) -> Result<Head> {
         id: id.ok_or_else(|| missing("id"))?,
         workflow: workflow.ok_or_else(|| missing("workflow"))?,
         version: version.ok_or_else(|| missing("workflow version"))?,
+        document,
         try_number,
         status: status.ok_or_else(|| missing("status"))?,
         start_digest: digest.ok_or_else(|| missing("digest"))?,
@@ -356,367 +372,6 @@ fn status_of(code: u8) -> Result<RunStatus> {
         .into_iter()
         .find(|s| status_code(*s) == code)
         .ok_or_else(|| bad(format!("run status {code} is not known")))
-}
-
-/// Phases, in the low four bits of a task's first byte.
-mod phase {
-    pub(super) const PENDING: u8 = 0;
-    pub(super) const QUEUED: u8 = 1;
-    pub(super) const RUNNING: u8 = 2;
-    pub(super) const RETRYING: u8 = 3;
-    pub(super) const COMPLETED: u8 = 4;
-    pub(super) const FAILED: u8 = 5;
-    pub(super) const SKIPPED: u8 = 6;
-    pub(super) const CANCELLED: u8 = 7;
-    pub(super) const TIMED_OUT: u8 = 8;
-    /// Skipped because something upstream counted as failed.
-    pub(super) const SKIPPED_AS_FAILED: u8 = 9;
-    pub(super) const WAITING: u8 = 10;
-}
-
-/// What follows a task's first byte: its upper bits, the second byte's where `MORE` is set, and the third's where `THIRD`
-/// is.
-mod part {
-    pub(super) const INPUT: u8 = 0x10;
-    /// Accepted nonce of the current attempt.
-    pub(super) const ACCEPTED: u8 = 0x20;
-    /// First queued at.
-    pub(super) const FIRST_QUEUED: u8 = 0x40;
-    /// A second byte of parts.
-    pub(super) const MORE: u8 = 0x80;
-
-    /// An attempt that is not the usual one.
-    pub(super) const ATTEMPT: u8 = 0x01;
-    /// A delivery that is not the usual one.
-    pub(super) const DELIVERY: u8 = 0x02;
-    /// Lost deliveries.
-    pub(super) const LOST: u8 = 0x04;
-    /// The accepted attempt, which is not the current one.
-    pub(super) const ACCEPTED_ATTEMPT: u8 = 0x08;
-    /// A task type chosen by an expression.
-    pub(super) const TYPE: u8 = 0x10;
-    /// Undone.
-    pub(super) const UNDONE: u8 = 0x20;
-    /// The input was given by hand.
-    pub(super) const FIXED_INPUT: u8 = 0x40;
-    /// A third byte of parts.
-    pub(super) const THIRD: u8 = 0x80;
-
-    /// Of the third byte: a slot under a concurrency key.
-    pub(super) const PERMIT: u8 = 0x01;
-}
-
-/// The attempt and delivery that need not be written: none for a task that never ran, else the first.
-fn usual_attempt(phase: u8) -> u32 {
-    u32::from(!matches!(phase, phase::PENDING | phase::SKIPPED | phase::SKIPPED_AS_FAILED | phase::WAITING))
-}
-
-/// ```text
-/// task  u8: phase ‖ parts   u8: more parts, if MORE   u8: more, if THIRD
-///       attempt? delivery? lost? type? first-queued? input? accepted attempt? accepted nonce 16 B? permit?
-///       what only the phase has
-/// ```
-fn put_task<'v>(out: &mut Writer<'v>, task: &'v TaskState, zero: Timestamp) {
-    let phase = match &task.phase {
-        TaskPhase::Pending { .. } => phase::PENDING,
-        TaskPhase::Queued { .. } => phase::QUEUED,
-        TaskPhase::Running { .. } => phase::RUNNING,
-        TaskPhase::Retrying { .. } => phase::RETRYING,
-        TaskPhase::Completed { .. } => phase::COMPLETED,
-        TaskPhase::Failed { .. } => phase::FAILED,
-        TaskPhase::Skipped { counts_as_failed: false } => phase::SKIPPED,
-        TaskPhase::Skipped { counts_as_failed: true } => phase::SKIPPED_AS_FAILED,
-        TaskPhase::Cancelled => phase::CANCELLED,
-        TaskPhase::TimedOut { .. } => phase::TIMED_OUT,
-        TaskPhase::Waiting(_) => phase::WAITING,
-    };
-    let usual = usual_attempt(phase);
-    let mut more = 0;
-    if task.attempt != usual {
-        more |= part::ATTEMPT;
-    }
-    if task.delivery != usual {
-        more |= part::DELIVERY;
-    }
-    if task.lost_deliveries != 0 {
-        more |= part::LOST;
-    }
-    if task.accepted.is_some_and(|(attempt, _)| attempt != task.attempt) {
-        more |= part::ACCEPTED_ATTEMPT;
-    }
-    for (set, flag) in [
-        (task.task_type.is_some(), part::TYPE),
-        (task.undone, part::UNDONE),
-        (task.fixed_input, part::FIXED_INPUT),
-        (task.permit.is_some(), part::THIRD),
-    ] {
-        if set {
-            more |= flag;
-        }
-    }
-    let mut first = phase;
-    let has_input = !matches!(task.input, Payload::Null);
-    if has_input {
-        first |= part::INPUT;
-    }
-    if task.accepted.is_some() {
-        first |= part::ACCEPTED;
-    }
-    if task.first_queued_at.is_some() {
-        first |= part::FIRST_QUEUED;
-    }
-    if more != 0 {
-        first |= part::MORE;
-    }
-    out.push(first);
-    if more != 0 {
-        out.push(more);
-    }
-    if more & part::THIRD != 0 {
-        out.push(part::PERMIT);
-    }
-    if more & part::ATTEMPT != 0 {
-        put_u32(out, task.attempt);
-    }
-    if more & part::DELIVERY != 0 {
-        put_u32(out, task.delivery);
-    }
-    if more & part::LOST != 0 {
-        put_u32(out, task.lost_deliveries);
-    }
-    if let Some(task_type) = &task.task_type {
-        put_bytes(out, task_type.as_str().as_bytes());
-    }
-    if let Some(at) = task.first_queued_at {
-        put_i64(out, at.0.wrapping_sub(zero.0));
-    }
-    if has_input {
-        put_payload(out, &task.input);
-    }
-    if let Some((attempt, nonce)) = &task.accepted {
-        if more & part::ACCEPTED_ATTEMPT != 0 {
-            put_u32(out, *attempt);
-        }
-        out.extend_from_slice(&nonce.0);
-    }
-    if let Some(permit) = &task.permit {
-        scopes::put_permit(out, permit);
-    }
-    match &task.phase {
-        TaskPhase::Pending { remaining, any_failed, any_completed } => {
-            let flags = u64::from(*any_failed) << 1 | u64::from(*any_completed);
-            put_u64(out, u64::from(*remaining) << 2 | flags);
-        }
-        TaskPhase::Queued { since, generation } => {
-            put_i64(out, since.0.wrapping_sub(zero.0));
-            put_u32(out, *generation);
-        }
-        TaskPhase::Running { since, lease } => {
-            put_i64(out, since.0.wrapping_sub(zero.0));
-            put_lease(out, lease);
-        }
-        TaskPhase::Retrying { due } => put_i64(out, due.0.wrapping_sub(zero.0)),
-        TaskPhase::Completed { output } => put_payload(out, output),
-        TaskPhase::Waiting(waiting) => scopes::put_waiting(out, waiting, zero),
-        TaskPhase::Failed { failure } | TaskPhase::TimedOut { failure } => put_u32(out, *failure),
-        TaskPhase::Skipped { .. } | TaskPhase::Cancelled => {}
-    }
-}
-
-fn task(r: &mut Reader<'_>, zero: Timestamp) -> Result<TaskState> {
-    let first = r.byte()?;
-    let phase = first & 0x0f;
-    let more = if first & part::MORE == 0 { 0 } else { r.byte()? };
-    let third = if more & part::THIRD == 0 { 0 } else { r.byte()? };
-    if (more & part::THIRD != 0) != (third == part::PERMIT) {
-        return Err(bad(format!("task parts {third:#x} are not known")));
-    }
-    let usual = usual_attempt(phase);
-    let attempt = if more & part::ATTEMPT == 0 { usual } else { r.u32()? };
-    let delivery = if more & part::DELIVERY == 0 { usual } else { r.u32()? };
-    let lost_deliveries = if more & part::LOST == 0 { 0 } else { r.u32()? };
-    let task_type = if more & part::TYPE == 0 { None } else { Some(TaskType::new(r.text()?).map_err(bad)?) };
-    let first_queued_at = if first & part::FIRST_QUEUED == 0 { None } else { Some(instant(r, zero)?) };
-    let input = if first & part::INPUT == 0 { Payload::Null } else { payload(r)? };
-    let accepted = if first & part::ACCEPTED == 0 {
-        None
-    } else {
-        let of = if more & part::ACCEPTED_ATTEMPT == 0 { attempt } else { r.u32()? };
-        Some((of, Nonce(r.array()?)))
-    };
-    let permit = if third & part::PERMIT == 0 { None } else { Some(Box::new(scopes::permit(r)?)) };
-    let phase = match phase {
-        phase::PENDING => {
-            let v = r.u64()?;
-            let remaining = u32::try_from(v >> 2).map_err(bad)?;
-            TaskPhase::Pending { remaining, any_failed: v & 2 != 0, any_completed: v & 1 != 0 }
-        }
-        phase::QUEUED => TaskPhase::Queued { since: instant(r, zero)?, generation: r.u32()? },
-        phase::RUNNING => TaskPhase::Running { since: instant(r, zero)?, lease: lease(r)? },
-        phase::RETRYING => TaskPhase::Retrying { due: instant(r, zero)? },
-        phase::COMPLETED => TaskPhase::Completed { output: payload(r)? },
-        phase::FAILED => TaskPhase::Failed { failure: r.u32()? },
-        phase::SKIPPED => TaskPhase::Skipped { counts_as_failed: false },
-        phase::SKIPPED_AS_FAILED => TaskPhase::Skipped { counts_as_failed: true },
-        phase::CANCELLED => TaskPhase::Cancelled,
-        phase::TIMED_OUT => TaskPhase::TimedOut { failure: r.u32()? },
-        phase::WAITING => TaskPhase::Waiting(scopes::waiting(r, zero)?),
-        other => return Err(bad(format!("task phase {other} is not known"))),
-    };
-    Ok(TaskState {
-        block: 0,
-        phase,
-        task_type,
-        undone: more & part::UNDONE != 0,
-        fixed_input: more & part::FIXED_INPUT != 0,
-        attempt,
-        delivery,
-        lost_deliveries,
-        first_queued_at,
-        input,
-        accepted,
-        permit,
-    })
-}
-
-/// Parts of a lease.
-mod held {
-    /// By a claim until an instant; else by a session at an epoch.
-    pub(super) const CLAIM: u8 = 1;
-    pub(super) const ACKED: u8 = 2;
-    pub(super) const HEARTBEAT: u8 = 4;
-}
-
-/// ```text
-/// lease  u8: parts   nonce 16 B   worker   leased-at
-///        session id, epoch | deadline − leased-at      heartbeat − leased-at?
-/// ```
-fn put_lease(out: &mut Vec<u8>, lease: &Lease) {
-    let mut parts = 0;
-    if matches!(lease.holder, Holder::Claim { .. }) {
-        parts |= held::CLAIM;
-    }
-    if lease.acked {
-        parts |= held::ACKED;
-    }
-    if lease.heartbeat_at.is_some() {
-        parts |= held::HEARTBEAT;
-    }
-    out.push(parts);
-    out.extend_from_slice(&lease.nonce.0);
-    put_u32(out, lease.worker);
-    put_i64(out, lease.leased_at.0);
-    match &lease.holder {
-        Holder::Session { id, epoch } => {
-            put_bytes(out, id.as_str().as_bytes());
-            put_u32(out, *epoch);
-        }
-        Holder::Claim { deadline } => put_i64(out, deadline.0.wrapping_sub(lease.leased_at.0)),
-    }
-    if let Some(at) = lease.heartbeat_at {
-        put_i64(out, at.0.wrapping_sub(lease.leased_at.0));
-    }
-}
-
-fn lease(r: &mut Reader<'_>) -> Result<Lease> {
-    let parts = r.byte()?;
-    if parts & !(held::CLAIM | held::ACKED | held::HEARTBEAT) != 0 {
-        return Err(bad(format!("lease parts {parts:#x} are not known")));
-    }
-    let nonce = Nonce(r.array()?);
-    let worker = r.u32()?;
-    let leased_at = LeaseTime(r.i64()?);
-    let later = |r: &mut Reader<'_>| Ok(LeaseTime(leased_at.0.wrapping_add(r.i64()?)));
-    let holder = if parts & held::CLAIM == 0 {
-        Holder::Session { id: SessionId::new(r.text()?).map_err(bad)?, epoch: r.u32()? }
-    } else {
-        Holder::Claim { deadline: later(r)? }
-    };
-    let heartbeat_at = if parts & held::HEARTBEAT == 0 { None } else { Some(later(r)?) };
-    Ok(Lease { nonce, holder, worker, leased_at, acked: parts & held::ACKED != 0, heartbeat_at })
-}
-
-/// Forms of a payload: 1 to 65 is a JSON text of that many bytes less one. One that is among the last that the record
-/// tells is not told again, see [`wire::Recent`].
-mod form {
-    pub(super) const NULL: u8 = 0;
-    pub(super) const INLINE_LAST: u8 = 65;
-    pub(super) const STORED: u8 = 0x80;
-    pub(super) const PATH: u8 = 0x81;
-    pub(super) const LONG_INLINE: u8 = 0x82;
-    pub(super) const REPEATED: u8 = 0x83;
-}
-
-fn put_payload<'v>(out: &mut Writer<'v>, payload: &'v Payload) {
-    match payload {
-        Payload::Null => out.push(form::NULL),
-        Payload::Inline(json) => {
-            if let Some(place) = out.recent.place(json) {
-                out.extend_from_slice(&[form::REPEATED, place]);
-                return;
-            }
-            if json.len() < usize::from(form::INLINE_LAST) {
-                out.push(json.len() as u8 + 1);
-                out.extend_from_slice(json);
-            } else {
-                out.push(form::LONG_INLINE);
-                put_bytes(out, json);
-            }
-            out.recent.push(json);
-        }
-        Payload::Stored { field, size } => {
-            out.push(form::STORED);
-            put_bytes(out, &field.0);
-            put_u32(out, *size);
-        }
-        Payload::Path { base, steps } => {
-            out.push(form::PATH);
-            put_u64(out, steps.len() as u64);
-            for step in steps {
-                put_bytes(out, step.as_bytes());
-            }
-            put_payload(out, base);
-        }
-    }
-}
-
-/// Reads a payload. A path starts in a value of its own, never in another path, so this goes two deep at most.
-fn payload(r: &mut Reader<'_>) -> Result<Payload> {
-    let form = r.byte()?;
-    if form != form::PATH {
-        return value(r, form);
-    }
-    let steps = r.list(|r| r.text().map(str::to_owned))?;
-    let form = r.byte()?;
-    if form == form::PATH {
-        return Err(bad("a payload path starts in another path"));
-    }
-    Ok(Payload::Path { base: Box::new(value(r, form)?), steps })
-}
-
-fn value(r: &mut Reader<'_>, form: u8) -> Result<Payload> {
-    match form {
-        form::NULL => Ok(Payload::Null),
-        1..=form::INLINE_LAST => {
-            let json = Bytes::copy_from_slice(r.take(usize::from(form) - 1)?);
-            r.recent.push(json.clone());
-            Ok(Payload::Inline(json))
-        }
-        form::LONG_INLINE => {
-            let json = Bytes::copy_from_slice(r.bytes()?);
-            r.recent.push(json.clone());
-            Ok(Payload::Inline(json))
-        }
-        form::REPEATED => {
-            let place = r.byte()?;
-            let json = r.recent.get(place).ok_or_else(|| bad("a value repeats one that is not there"))?;
-            Ok(Payload::Inline(json.clone()))
-        }
-        form::STORED => {
-            Ok(Payload::Stored { field: Field(Bytes::copy_from_slice(r.bytes()?)), size: r.u32()? })
-        }
-        other => Err(bad(format!("payload form {other} is not known"))),
-    }
 }
 
 /// Parts of a failure.

@@ -82,6 +82,11 @@ pub struct RunState {
     pub workflow: WorkflowName,
     /// The version it keeps.
     pub version: u32,
+    /// Which document that version was ([`Plan::digest`]): a store that has lost its tail may give the number again. 0: it
+    /// was not noted.
+    ///
+    /// [`Plan::digest`]: super::plan::Plan::digest
+    pub document: u32,
     /// Which try of the run, from 1.
     pub try_number: u32,
     /// Where it is.
@@ -151,6 +156,7 @@ impl RunState {
             id: start.id.clone(),
             workflow: start.workflow.clone(),
             version: start.version,
+            document: 0,
             try_number: 1,
             status: RunStatus::Pending,
             start_digest: start.digest,

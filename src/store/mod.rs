@@ -177,6 +177,9 @@ pub enum Verdict {
     Applied,
     /// The compare failed: the run is not what it was decided on.
     Conflict,
+    /// The run is new, and the store does not hold what it is of ([`RunWrite::of`]): it has lost its tail. Said only where
+    /// both are in one place ([`Store::groups`] has one group).
+    NoWorkflow,
 }
 
 /// The first entry of a ready queue.

@@ -43,6 +43,48 @@ pub(crate) async fn recovers(door: Door) {
     until("it is ready again", Duration::from_secs(5), ready).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_a_replica_stands_still_runs_are_read_and_nothing_leaves_unconfirmed() {
+    let options =
+        |args: &[&str]| Options { aof: false, args: args.iter().map(|a| (*a).to_owned()).collect() };
+    let primary = RedisServer::start(options(&["--repl-diskless-sync-delay", "0"]));
+    let replica = RedisServer::start(options(&["--replicaof", "127.0.0.1", &primary.port().to_string()]));
+    let follows = async || replica.info("replication").contains("master_link_status:up").then_some(());
+    until("the replica follows", Duration::from_secs(20), follows).await;
+    let server = Server::serve_with(&primary.url(), free_address(), &[("DOWNBEAT_DURABILITY", "replicated")]);
+    let door = *server;
+    register(door, "chain", CHAIN).await;
+    assert_eq!(door.post("/v1/runs", r#"{"workflow":"chain","id":"a","input":7}"#).await.status, 201);
+    replica.signal("STOP");
+    let claim = r#"{"types":["work"],"max":1,"wait":"30s"}"#;
+    let mut claimed = tokio::spawn(async move { door.post("/v1/tasks/claim", claim).await.json() });
+    let mut started = tokio::spawn(async move {
+        door.try_post("/v1/runs", r#"{"workflow":"chain","id":"b","input":7}"#).await.unwrap()
+    });
+    let leased = async || {
+        let run = door.get("/v1/runs/a").await.json();
+        assert_eq!(run["input"], 7);
+        (run["tasks"][0]["status"] == "running").then_some(())
+    };
+    until("the lease stands in the primary", Duration::from_secs(20), leased).await;
+    let refused = async {
+        loop {
+            let run = door.get("/v1/runs/a").await;
+            assert_eq!((run.status, &run.json()["id"]), (200, &json!("a")));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        tasks = &mut claimed => panic!("a task left that no replica knows of: {tasks:?}"),
+        answer = &mut started => answer.unwrap().refused(503, "store_unavailable"),
+        () = refused => {}
+    }
+    replica.signal("CONT");
+    let tasks = tokio::time::timeout(Duration::from_secs(20), claimed).await.unwrap().unwrap();
+    assert_eq!((&tasks[0]["run"], &tasks[0]["attempt"]), (&json!("a"), &json!(1)), "{tasks}");
+}
+
 /// Runs go on while something is wrong with Redis between `begin` and `end`, and nothing is lost or done twice.
 pub(crate) async fn under_load(
     redis: &mut RedisServer,

@@ -23,7 +23,7 @@ mod redis_cluster;
 #[path = "../support/redis.rs"]
 mod redis_server;
 
-use data::{Lane, P, create, run};
+use data::{Lane, P, create, run, update};
 use downbeat::store::redis::{LinkReport, Options, RedisStore};
 use downbeat::store::{Store, StoreError};
 use redis_server::RedisServer;

@@ -126,6 +126,38 @@ async fn a_replicated_commit_is_answered_when_a_replica_has_it() {
     assert_eq!(replica.command("EXISTS db:{1}:r:c"), ":1");
 }
 
+#[tokio::test]
+async fn what_is_read_does_not_wait_for_the_replica_of_a_commit() {
+    let primary = server(&["--repl-diskless-sync-delay", "0"]);
+    let replica = server(&["--replicaof", "127.0.0.1", &primary.port().to_string()]);
+    in_sync(&replica).await;
+    let options = Options { durability: Durability::Replicated, ..Options::default() };
+    let store = open_with(&primary.url(), options).await.unwrap();
+    start(&store, 1, "a").await.unwrap();
+    let stopped = Stopped::new(&replica);
+    let mut lane = Lane::new(2);
+    // On one connection the answer to a read would come behind that to the commit, always.
+    until("a read is answered before the commit that was sent ahead of it", async || {
+        let batch = lane.batch(vec![(P, update("a"))]);
+        let mut commit = std::pin::pin!(store.commit(&batch));
+        let names = ["a".into(), "b".into()];
+        tokio::select! {
+            biased;
+            _ = &mut commit => false,
+            read = there(&store, &names) => {
+                assert_eq!(read.unwrap(), [true, false]);
+                let error = commit.await.unwrap_err();
+                assert!(error.was_sent() && error.to_string().contains("no replica confirmed"), "{error}");
+                true
+            }
+        }
+    })
+    .await;
+    drop(stopped);
+    let report = store.link_report();
+    assert!(report.connected && report.connections == 2, "{report:?}");
+}
+
 /// A Sentinel of one's own.
 struct Sentinel {
     child: Child,

@@ -24,6 +24,7 @@ async fn make_newer(redis: &RedisServer, id: &str) -> Vec<u8> {
         index: None,
         retain_until: None,
         event: None,
+        of: None,
     };
     let batch = Batch { lane: Nonce([7; 16]), sequence: 1, writes: vec![(at, write)] };
     assert_eq!(store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied]);

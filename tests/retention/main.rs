@@ -103,6 +103,7 @@ fn ended(n: usize, payload: &Bytes) -> RunWrite {
         index: Some(ended),
         retain_until: Some(state.kept_until()),
         event: None,
+        of: None,
     }
 }
 

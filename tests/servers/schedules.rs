@@ -131,6 +131,7 @@ async fn set_back(url: &str, slots: i64) -> Timestamp {
             index: None,
             retain_until: None,
             event: None,
+            of: None,
         };
         let batch = Batch { lane: Nonce([7; 16]), sequence, writes: vec![(partition, write)] };
         let Committed { verdicts, .. } = store.commit(&batch).await.unwrap();

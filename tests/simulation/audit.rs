@@ -195,23 +195,22 @@ impl Audit {
         self.deleted.entry(run.clone()).or_default().push(truth);
     }
 
-    /// None: the version that was registered last went with the tail of the store, and a server that has not noticed yet
-    /// began a run of it.
-    fn plan(&mut self, world: &World, state: &RunState) -> Option<Arc<Plan>> {
+    /// What a run is of, as the store holds it: whatever was lost, that is there, and is the document the run was started
+    /// with.
+    fn plan(&mut self, world: &World, state: &RunState) -> Arc<Plan> {
         let key = (state.workflow.clone(), state.version);
         if let Some(plan) = self.plans.get(&key) {
-            return Some(Arc::clone(plan));
+            assert_eq!(plan.digest, state.document, "run {} is of another document", state.id);
+            return Arc::clone(plan);
         }
         // Nothing stands between us and the map, so this is there at once.
         let read = world.memory.workflow(&state.workflow, Some(state.version));
-        let stored = read.now_or_never().expect("memory answers at once").unwrap();
-        let Some(stored) = stored else {
-            assert!(self.last_rolled_back.is_some(), "a run has a workflow");
-            return None;
-        };
+        let stored =
+            read.now_or_never().expect("memory answers at once").unwrap().expect("a run has a workflow");
         let plan = Arc::new(document::compile(&stored.document).expect("a stored document compiles"));
+        assert_eq!(plan.digest, state.document, "run {} is of another document", state.id);
         self.plans.insert(key, Arc::clone(&plan));
-        Some(plan)
+        plan
     }
 
     fn changed(
@@ -227,7 +226,7 @@ impl Audit {
             Ok(decoded) => decoded,
             Err(error) => return world.violation(format_args!("run {run}: {error}")),
         };
-        let Some(plan) = self.plan(world, &state) else { return };
+        let plan = self.plan(world, &state);
         let old = self.runs.remove(run);
         let version = old.as_ref().map_or(0, |o| o.prefix.version());
         let (leased, rolled_back) = (&self.leased, self.last_rolled_back);
@@ -288,7 +287,7 @@ impl Audit {
                 }
                 let (prefix, state) =
                     decode(world, Partition(p), &run, &record).expect("what was valid still is");
-                let Some(plan) = self.plan(world, &state) else { continue };
+                let plan = self.plan(world, &state);
                 let old = was.remove(&run);
                 let same = old.as_ref().is_some_and(|o| o.prefix == prefix);
                 let rolled = !same || old.as_ref().is_some_and(|o| o.rolled);

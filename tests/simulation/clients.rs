@@ -273,11 +273,8 @@ async fn start(world: &Arc<World>, rng: &mut Rng, request: &StartRequest, twice:
                     world.violation(format_args!("{id} was started, and there is no such run"));
                 }
             }
-            // With the tail of the store that was lost a run of this id that was deleted came back, or the version went
-            // that was registered last.
-            Err(e)
-                if matches!(e.code, ErrorCode::RunIdTaken | ErrorCode::WorkflowNotFound)
-                    && world.audit.lock().last_rolled_back.is_some() => {}
+            // With the tail of the store that was lost a run of this id that was deleted came back.
+            Err(e) if e.code == ErrorCode::RunIdTaken && world.audit.lock().last_rolled_back.is_some() => {}
             Err(e) => world.violation(format_args!("{:?} cannot be started: {e}", request.id)),
         }
     }

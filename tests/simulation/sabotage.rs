@@ -28,6 +28,8 @@ pub(crate) enum Sabotage {
     RunningLeaseClock,
     /// Workers say that they have labels which they do not have.
     FalseLabels,
+    /// A run is begun whether or not the store holds what it is of.
+    UncheckedVersions,
 }
 
 /// How a seed is run.
@@ -42,7 +44,7 @@ pub(crate) enum Case {
 }
 
 impl Sabotage {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::VersionOnly,
         Self::NewSequence,
         Self::NoWakeUps,
@@ -52,6 +54,7 @@ impl Sabotage {
         Self::SkippedEvents,
         Self::RunningLeaseClock,
         Self::FalseLabels,
+        Self::UncheckedVersions,
     ];
 
     /// Makes the world one in which the broken promise matters.
@@ -90,6 +93,13 @@ impl Sabotage {
                 p.workers = p.workers.max(3);
                 p.runs = p.runs.max(10);
             }
+            Self::UncheckedVersions => {
+                // Between the question which is newest and the commit the tail is lost, with that version.
+                p.lost_tails = 6.0;
+                p.new_versions = 60.0;
+                p.latency_ms = 400;
+                p.runs = p.runs.max(30);
+            }
         }
     }
 
@@ -115,6 +125,11 @@ impl Sabotage {
                     let seed = batch.sequence ^ (times << 40) ^ u64::from(batch.lane.0[0]) << 56;
                     Batch { lane: SeededEntropy::new(seed).nonce(), ..batch.clone() }
                 })
+            }
+            Self::UncheckedVersions => {
+                let mut altered = batch.clone();
+                altered.writes.iter_mut().for_each(|(_, write)| write.of = None);
+                Some(altered)
             }
             _ => None,
         }

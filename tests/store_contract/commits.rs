@@ -2,12 +2,13 @@
 
 use crate::data::{
     Lane, P, add, check, create, entry, field, named, note, prefix, put, record, run, stored, update,
+    workflow,
 };
 use crate::fixture::{Fixture, PARTITIONS};
 use bytes::Bytes;
-use downbeat::model::commit::{Expect, RunWrite, WakeOp, Write};
+use downbeat::model::commit::{Expect, RunWrite, VersionOf, WakeOp, Write};
 use downbeat::model::ids::{Nonce, Partition};
-use downbeat::model::time::Span;
+use downbeat::model::time::{Span, Timestamp};
 use downbeat::store::{LANE_KEPT, StoreError, StreamPosition, Verdict};
 
 pub(crate) async fn a_run_is_created_once(f: &Fixture) {
@@ -81,6 +82,48 @@ pub(crate) async fn a_refused_decision_writes_nothing_and_the_others_of_its_batc
     note("a", 0).encode_into(&mut notes);
     note("z", 0).encode_into(&mut notes);
     assert_eq!(events.iter().map(|e| &e.notes[..]).collect::<Vec<_>>(), [&notes[..]]);
+}
+
+pub(crate) async fn a_run_is_not_begun_of_a_version_that_is_not_there(f: &Fixture) {
+    let (stored, _) = f.store.put_workflow(&workflow("order"), &Bytes::from_static(b"{}")).await.unwrap();
+    let of = |version, created: i64| {
+        let created_at = Timestamp(stored.created_at.0 + created);
+        Some(Box::new(VersionOf { workflow: workflow("order"), version, created_at }))
+    };
+    let mut lane = Lane::new(1);
+    lane.apply(&*f.store, vec![create("taken")]).await;
+    let full = |name: &str, of| RunWrite {
+        of,
+        event: Some(note(name, 0)),
+        index: Some(Timestamp(5)),
+        ..create(name)
+    };
+    let writes = vec![
+        full("a", of(1, 0)),
+        full("lost", of(2, 0)),
+        full("other", of(1, -1)),
+        full("taken", of(2, 0)),
+        full("b", of(1, 0)),
+        create("c"),
+    ];
+    // Where workflows are in another place than runs, nothing is said of them.
+    let lost = if f.store.groups().len() > 1 { Verdict::Applied } else { Verdict::NoWorkflow };
+    let expected = [Verdict::Applied, lost, lost, Verdict::Conflict, Verdict::Applied, Verdict::Applied];
+    let batch = lane.batch(writes.into_iter().map(|w| (P, w)).collect());
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, expected);
+    assert_eq!(f.store.commit(&batch).await.unwrap().verdicts, expected, "it is remembered");
+    if lost == Verdict::NoWorkflow {
+        assert_eq!(stored_run(f, "lost").await, None);
+        assert_eq!(f.store.list(P, None, 10).await.unwrap().len(), 2, "two with an index");
+        let (newer, _) = f.store.put_workflow(&workflow("order"), &Bytes::from_static(b"[]")).await.unwrap();
+        let of = VersionOf { workflow: newer.name, version: newer.version, created_at: newer.created_at };
+        lane.apply(&*f.store, vec![full("lost", Some(Box::new(of)))]).await;
+    }
+    assert!(stored_run(f, "lost").await.is_some());
+}
+
+async fn stored_run(f: &Fixture, name: &str) -> Option<Bytes> {
+    stored(&*f.store, name).await
 }
 
 pub(crate) async fn a_known_sequence_gets_the_same_verdicts_and_writes_nothing(f: &Fixture) {

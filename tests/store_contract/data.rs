@@ -58,6 +58,7 @@ pub(crate) fn put(name: &str, expect: Expect, prefix: Prefix) -> RunWrite {
         index: None,
         retain_until: None,
         event: None,
+        of: None,
     }
 }
 

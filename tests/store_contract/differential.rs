@@ -3,10 +3,10 @@
 //! Times are multiples of ten seconds ± five, so that what the test itself takes decides nothing; a case that took
 //! longer than a second is thrown away.
 
-use crate::data::{P, entry, field, named, prefix, record, run, session};
+use crate::data::{P, entry, field, named, prefix, record, run, session, workflow};
 use crate::fixture::{self, Fixture, PARTITIONS};
 use bytes::Bytes;
-use downbeat::model::commit::{EventNote, Expect, QueueOp, RunWrite, WakeOp, Write};
+use downbeat::model::commit::{EventNote, Expect, QueueOp, RunWrite, VersionOf, WakeOp, Write};
 use downbeat::model::event::EventKind;
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId};
 use downbeat::model::time::{LeaseTime, Span, Timestamp};
@@ -80,6 +80,8 @@ struct GenWrite {
     /// Whether retention changes, and to how many ten seconds.
     retain: (u8, i64),
     event: bool,
+    /// What it is of: 0 a version that is there, 1 one that is not; else nothing.
+    of: u8,
 }
 
 /// Runs live in two partitions.
@@ -97,7 +99,7 @@ fn name(run: u8) -> String {
     ["a", "B", "a-b", "a.b"][usize::from(run)].to_owned()
 }
 
-fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWrite {
+fn write(generated: &GenWrite, stands: Option<Prefix>, of: &VersionOf, now: Timestamp) -> RunWrite {
     let name = name(generated.run);
     let at = |tens: i64| now.plus(Span::secs(tens * 10 + 5));
     let made = prefix(7, generated.version);
@@ -140,6 +142,11 @@ fn write(generated: &GenWrite, stands: Option<Prefix>, now: Timestamp) -> RunWri
             first: 1,
             kinds: vec![EventKind::RunStarted],
         }),
+        of: match generated.of {
+            0 => Some(Box::new(of.clone())),
+            1 => Some(Box::new(VersionOf { version: 2, ..of.clone() })),
+            _ => None,
+        },
     }
 }
 
@@ -152,7 +159,7 @@ fn gen_write() -> impl Strategy<Value = GenWrite> {
     let who = (0..RUNS, expect, 0..8u8, 1..4u8, any::<bool>());
     let queue = prop::collection::vec((any::<bool>(), 0..QUEUES, 0..3u32, -2..3i64), 0..4);
     let what = (prop::collection::vec(0..3u8, 0..3), queue, (0..4u8, -2..4i64));
-    let rest = (prop::option::of(1..4i64), (0..3u8, -2..4i64), any::<bool>());
+    let rest = (prop::option::of(1..4i64), (0..3u8, -2..4i64), any::<bool>(), 0..8u8);
     (who, what, rest).prop_map(|((run, expect, kind, version, large), (payloads, queue, wake), rest)| {
         GenWrite {
             run,
@@ -166,6 +173,7 @@ fn gen_write() -> impl Strategy<Value = GenWrite> {
             index: rest.0,
             retain: rest.1,
             event: rest.2,
+            of: rest.3,
         }
     })
 }
@@ -212,11 +220,17 @@ impl Side {
                 let now = self.fixture.now().await;
                 let runs: Vec<_> = writes.iter().map(|w| (partition(w.run), run(&name(w.run)))).collect();
                 let stand = store.load(&runs).await.unwrap();
+                let put = store.put_workflow(&workflow("order"), &Bytes::from_static(b"{}")).await.unwrap().0;
+                let (version, created_at) = (put.version, put.created_at);
+                let of = VersionOf { workflow: put.name, version, created_at };
                 let sequence = &mut self.sequences[usize::from(*lane)];
                 *sequence += 1;
                 let stand = stand.iter().map(|s| s.as_deref().and_then(Prefix::of));
-                let writes =
-                    writes.iter().zip(stand).map(|(w, s)| (partition(w.run), write(w, s, now))).collect();
+                let writes = writes
+                    .iter()
+                    .zip(stand)
+                    .map(|(w, s)| (partition(w.run), write(w, s, &of, now)))
+                    .collect();
                 let batch = Batch { lane: Nonce([*lane; 16]), sequence: *sequence, writes };
                 let answer = format!("{:?}", store.commit(&batch).await);
                 self.sent.push(batch);

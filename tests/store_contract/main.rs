@@ -52,6 +52,7 @@ contract! {
         a_run_is_created_once,
         compares_the_whole_prefix_and_not_the_version,
         a_refused_decision_writes_nothing_and_the_others_of_its_batch_do,
+        a_run_is_not_begun_of_a_version_that_is_not_there,
         a_known_sequence_gets_the_same_verdicts_and_writes_nothing,
         a_sequence_older_than_the_window_is_forgotten,
         sequences_of_other_lanes_are_their_own,

@@ -163,12 +163,16 @@ pub(super) fn decide(
     }
     let nothing = AtHand::default();
     let env = env(inner, partition);
+    let mut of = None;
     let plan = match known {
         Known::Present(c) => Some(Arc::clone(&c.plan)),
         Known::Unread | Known::Absent | Known::Home(_) => {
             match start_of(letters, matches!(known, Known::Unread)) {
-                Some(start) => match inner.plans.cached(&start.workflow, start.version) {
-                    Some(plan) => Some(plan),
+                Some(start) => match inner.plans.to_begin(&start.workflow, start.version) {
+                    Some((plan, version)) => {
+                        of = Some(Box::new(version));
+                        Some(plan)
+                    }
                     None => return Step::NeedPlan(start.workflow.clone(), start.version),
                 },
                 _ if matches!(known, Known::Unread) => return Step::NeedRun,
@@ -200,7 +204,10 @@ pub(super) fn decide(
     match work.apply_all(letters, sessions) {
         Ok((outcomes, leased)) => {
             let Work { txn, handed, .. } = work;
-            let decision = txn.finish();
+            let mut decision = txn.finish();
+            if let Some(decision) = &mut decision {
+                decision.write.of = of;
+            }
             let confirmed = decision.is_none() && fresh;
             let letters = letters.drain(..).zip(outcomes).collect();
             let plan = Some(plan);
@@ -261,6 +268,7 @@ fn env(inner: &Inner, partition: Partition) -> Env {
         partition,
         nonce: inner.options.entropy.nonce(),
         random: inner.options.entropy.next() as u64,
+        lease: inner.options.lease,
     }
 }
 

@@ -4,7 +4,8 @@ use super::decide::Pending;
 use super::envelope::{Answer, Ask, Envelope, Reply};
 use super::slot::{AtHand, Cached, CachedHome, Known, footprint};
 use super::{Lane, jobs};
-use crate::app::error::store_error;
+use crate::app::AppError;
+use crate::app::plans::not_found;
 use crate::app::render;
 use crate::dispatch::message::{AckStatus, Assignment, ResultAck};
 use crate::dispatch::{Reservation, SessionKey};
@@ -17,7 +18,7 @@ use crate::model::plan::Plan;
 use crate::model::record::is_page;
 use crate::model::run::{RunState, TaskPhase};
 use crate::model::token::TaskToken;
-use crate::store::{StoreError, Taken, Verdict};
+use crate::store::{Taken, Verdict};
 use bytes::Bytes;
 use futures::future::FutureExt;
 use std::sync::Arc;
@@ -33,6 +34,7 @@ impl Lane {
         match verdict {
             Verdict::Applied => self.applied(pending),
             Verdict::Conflict => self.conflict(pending),
+            Verdict::NoWorkflow => self.no_workflow(pending),
         }
     }
 
@@ -202,8 +204,20 @@ impl Lane {
         }
     }
 
-    /// Nothing of the batch was written: starts are refused (the caller may try again), the rest waits on.
-    pub(super) fn refuse_starts(&mut self, pending: Pending, error: &StoreError) {
+    /// The store has lost what a new run was to be of: that is not known here any more either.
+    fn no_workflow(&mut self, pending: Pending) {
+        let lost = pending.letters.iter().find_map(|(letter, _)| match &letter.ask {
+            Ask::Command(Command::Start(start)) => Some((start.workflow.clone(), start.version)),
+            Ask::Command(_) | Ask::Wake | Ask::Lease { .. } => None,
+        });
+        let Some((workflow, version)) = lost else { return self.conflict(pending) };
+        tracing::error!(%workflow, version, "the store has lost a version of a workflow; no run of it is begun");
+        self.inner.plans.drop_version(&workflow, version);
+        self.refuse_starts(pending, &not_found(&workflow, Some(version)));
+    }
+
+    /// Nothing was written: starts are refused (the caller may try again), the rest waits on.
+    pub(super) fn refuse_starts(&mut self, pending: Pending, error: &AppError) {
         let Pending { run, letters, handed, .. } = pending;
         {
             let mut dispatcher = self.inner.dispatcher.lock();
@@ -216,7 +230,7 @@ impl Lane {
             .map(|(l, _)| l)
             .partition(|l| matches!(l.ask, Ask::Command(Command::Start(_))));
         for letter in starts {
-            self.fail(letter, &store_error(error.clone()));
+            self.fail(letter, error);
         }
         self.slots.forget(&run);
         self.requeue(&run, rest);

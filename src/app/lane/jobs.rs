@@ -8,6 +8,7 @@ use crate::app::error::store_error;
 use crate::app::inner::Inner;
 use crate::app::{beats, records, ticker};
 use crate::model::command::SessionView;
+use crate::model::error::ErrorCode;
 use crate::model::ids::{Partition, Prefix, RunId, SessionId, WorkflowName};
 use crate::model::payload::Field;
 use crate::model::record;
@@ -87,14 +88,31 @@ pub(super) async fn load(inner: Arc<Inner>, wanted: Vec<(Partition, RunId, usize
         }
     };
     let mut loaded = Vec::with_capacity(wanted.len());
-    for ((_, run, count), record) in wanted.into_iter().zip(records) {
-        let found = match record {
-            None => Ok(None),
-            Some(record) => decode(&inner, &run, &record).await,
-        };
+    for ((key, (_, run, count)), record) in keys.iter().zip(wanted).zip(records) {
+        let found = known(&inner, key, record).await;
         loaded.push((run, count, found));
     }
     Done::Loaded(loaded)
+}
+
+/// What a record shows.
+async fn known(inner: &Inner, key: &(Partition, RunId), mut record: Option<Bytes>) -> Found {
+    loop {
+        let Some(bytes) = &record else { return Ok(None) };
+        match decode(inner, &key.1, bytes).await {
+            Err(lost) if lost.code == ErrorCode::WorkflowNotFound => {
+                // The store may have lost its tail between the two reads, and the record with it.
+                let key = std::slice::from_ref(key);
+                let again = ask(inner, "load", || inner.store.load(key)).await.map_err(store_error)?.pop();
+                let again = again.flatten();
+                if again == record {
+                    return Err(lost);
+                }
+                record = again;
+            }
+            found => return found,
+        }
+    }
 }
 
 async fn decode(inner: &Inner, run: &RunId, bytes: &Bytes) -> Result<Option<Known>, AppError> {
@@ -109,9 +127,9 @@ async fn decode(inner: &Inner, run: &RunId, bytes: &Bytes) -> Result<Option<Know
     let Some((prefix, state)) = whole.map_err(store_error)? else { return Ok(None) };
     let mut backoff = Backoff::new();
     let plan = loop {
-        match inner.plans.get(&state.workflow, state.version).await {
+        match inner.plans.of(&state).await {
             Ok(plan) => break plan,
-            Err(e) if e.code == crate::model::error::ErrorCode::StoreUnavailable => {
+            Err(e) if e.code == ErrorCode::StoreUnavailable => {
                 backoff.pause(inner).await;
             }
             Err(e) => return Err(e),

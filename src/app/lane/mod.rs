@@ -21,6 +21,7 @@ pub(crate) mod envelope;
 mod jobs;
 mod slot;
 
+use super::error::store_error;
 use super::inner::{Inner, LaneInbox};
 use crate::model::command::Command;
 use crate::model::commit::{Expect, RunWrite, Write};
@@ -375,6 +376,7 @@ impl Lane {
                 self.commits -= 1;
                 self.failed = self.failed.saturating_add(1);
                 self.inner.measures.not_applied.fetch_add(1, Relaxed);
+                let error = store_error(error);
                 for p in pending {
                     self.refuse_starts(p, &error);
                 }

@@ -219,7 +219,7 @@ impl Paste<'_> {
             return Err(bad(format!("its record is that of run {}", state.id)));
         }
         let plan = if standing::needs_plan(&state) {
-            let plan = self.plans.get(&state.workflow, state.version).await;
+            let plan = self.plans.of(&state).await;
             Some(plan.map_err(|e| bad(format!("it waits for workers, and {}", e.message)))?)
         } else {
             None

@@ -1,6 +1,5 @@
 //! A queued task is given to a worker that has credit for it.
 
-use super::super::limits::LEASE;
 use super::super::wake::heartbeat_deadline;
 use super::super::{Stop, Txn, queued};
 use crate::model::command::{LeaseTask, Outcome, Refusal};
@@ -27,7 +26,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, command: &LeaseTask) -> Result<Outcome, S
     };
     let limits = &step.plan_of(i).timeout;
     match &lease.holder {
-        Holder::Session { .. } => step.want(step.now.plus(LEASE)),
+        Holder::Session { .. } => step.want(step.now.plus(step.env.lease)),
         Holder::Claim { deadline } => step.want(step.wall(*deadline)),
     }
     if let Some(run) = limits.run {

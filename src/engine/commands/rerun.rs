@@ -1,7 +1,6 @@
 //! An ended run begins again: from what failed, or from a task that is named.
 
 use super::super::graph::Cascade;
-use super::super::limits::LEASE;
 use super::super::payload::keep;
 use super::super::{Stop, Txn};
 use crate::model::command::{Outcome, Refusal};
@@ -48,7 +47,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, from: Option<(&TaskPath, Option<&Bytes>)>
     }
     let mut cascade = Cascade::default();
     step.try_again(node, &mut cascade);
-    step.want(step.now.plus(LEASE));
+    step.want(step.now.plus(step.env.lease));
     step.settle(cascade)?;
     Ok(Outcome::Accepted)
 }

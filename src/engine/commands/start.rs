@@ -1,7 +1,6 @@
 //! A run begins: all its tasks are laid out and those without needs are looked at.
 
 use super::super::graph::Cascade;
-use super::super::limits::LEASE;
 use super::super::payload::keep;
 use super::super::step::{Step, Work};
 use super::super::{Stop, Txn};
@@ -29,6 +28,7 @@ pub(super) fn apply(txn: &mut Txn<'_>, start: &Start) -> Result<Outcome, Stop> {
     tags.extend(start.tags.iter().map(|(k, v)| (k.clone(), v.clone())));
     let own = plan.tasks.iter().take(plan.body.len());
     let state = RunState {
+        document: plan.digest,
         priority: start.priority.unwrap_or(plan.priority),
         tags,
         input,
@@ -63,7 +63,7 @@ impl Step<'_> {
         }
         self.log_run(EventKind::RunStarted, None);
         // The first lease would ask for this anyway, and so it need not.
-        self.want(now.plus(LEASE));
+        self.want(now.plus(self.env.lease));
         for i in plan.body.clone() {
             if plan.tasks[i as usize].needs.is_empty() {
                 cascade.look_at(i);

@@ -169,6 +169,7 @@ impl<'a> HomeTxn<'a> {
             queue: Vec::new(),
             index: None,
             event,
+            of: None,
         };
         let deliveries = deliveries.into_iter().flatten().chain(around.asks).collect();
         Some(Decision { state: None, home: state, prefix, write, revoked: Vec::new(), deliveries })

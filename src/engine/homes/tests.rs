@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::limits::LEASE;
 use crate::model::home::{Bucket, Claim, Semaphore};
 use crate::model::ids::{Nonce, Partition, TaskPath};
 use crate::model::outbox::Parcel;
@@ -32,6 +33,7 @@ impl Stage {
             partition: Partition(0),
             nonce: Nonce([self.nonce; 16]),
             random: u64::from(self.nonce),
+            lease: LEASE,
         };
         let mut txn = HomeTxn::new(&self.id, self.home.as_ref().map(|(h, p)| (h, *p)), env);
         let outcome = txn.apply(&command);

@@ -1,5 +1,6 @@
 use super::*;
-use crate::engine::testing::{World, chain, failure, plan, session};
+use crate::engine::limits::LEASE;
+use crate::engine::testing::{World, chain, failure, plan, session, start};
 use crate::model::command::{AttemptKey, Command, Outcome};
 use crate::model::event::EventKind;
 use crate::model::plan::{Plan, RetryPolicy};
@@ -52,6 +53,21 @@ fn an_idle_run_is_looked_at_hourly_until_a_lease_asks_for_more() {
     w.pass(S);
     w.lease(0);
     assert_eq!(w.wake, Some(w.now.plus(LEASE)));
+}
+
+#[test]
+fn sessions_are_looked_at_as_often_as_their_lease_says() {
+    for lease in [Span::secs(2), Span::secs(90)] {
+        let mut w = World::new(chain(1));
+        w.lease = lease;
+        w.apply(&Command::Start(start())).unwrap();
+        assert_eq!(w.wake, Some(w.now.plus(lease)));
+        w.lease(0);
+        w.pass(lease);
+        let remaining = Span(lease.0 / 2);
+        w.wake_with(alive(remaining));
+        assert_eq!(w.wake, Some(w.now.plus(remaining)), "when it ends, if nobody renews it");
+    }
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) use node::{Kind, Node, duplicate_keys, join, shown, sorted};
 use super::error::Fault;
 use super::expr::on_deep_stack;
 use super::ids::WorkflowName;
+use super::json;
 use super::plan::Plan;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -118,7 +119,13 @@ pub fn json_schema() -> &'static str {
 
 /// Compiles a canonical document that was stored before (same checks; faults mean a newer writer).
 pub fn compile(canonical: &[u8]) -> Result<Plan, Vec<Fault>> {
-    parse(canonical, Format::Json).map(|d| d.plan)
+    parse(canonical, Format::Json).map(|d| Plan { digest: digest(canonical), ..d.plan })
+}
+
+/// What names a stored text; never 0.
+fn digest(canonical: &[u8]) -> u32 {
+    let [a, b, c, d, ..] = json::digest(&[canonical]);
+    u32::from_be_bytes([a, b, c, d]).max(1)
 }
 
 fn in_order(mut faults: Vec<Fault>) -> Vec<Fault> {

@@ -88,6 +88,7 @@ fn read(root: &Node, faults: &mut Faults) -> Option<Document> {
     let name = name?;
     let plan = Plan {
         name: name.clone(),
+        digest: 0,
         description: description.map(str::to_owned),
         tasks: tasks.into_iter().collect::<Option<_>>()?,
         body: tree.body.clone(),

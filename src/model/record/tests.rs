@@ -1,10 +1,16 @@
 use super::super::event::{EventKind, EventKind as K, LogEntry};
 use super::super::home::{Bucket, Semaphore};
-use super::super::ids::TaskPath;
+use super::super::ids::{Nonce, SessionId, TaskPath};
 use super::super::outbox::{Message, Origin, Parent};
-use super::super::run::{BlockKind, EndStage, Ending, Entry, Errand, Order, Permit, Signal, Undo, Waiting};
+use super::super::payload::Field;
+use super::super::run::{
+    BlockKind, EndStage, Ending, Entry, Errand, Holder, Lease, Order, Permit, Signal, TaskPhase, TaskState,
+    Undo, Waiting,
+};
 use super::super::shared::SharedList;
+use super::super::time::LeaseTime;
 use super::*;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 fn encode(state: &RunState) -> Vec<u8> {
@@ -59,6 +65,7 @@ fn everything() -> RunState {
         id: RunId::new("order-1").unwrap(),
         workflow: WorkflowName::new("order").unwrap(),
         version: 300,
+        document: 0,
         try_number: 2,
         status: RunStatus::Running,
         start_digest: [0xd1; 16],
@@ -217,6 +224,14 @@ fn related() -> RunState {
 }
 
 #[test]
+fn the_document_of_a_run_is_the_last_field() {
+    let state = RunState { document: 0xa1b2_c3d4, ..everything() };
+    let bytes = encode(&state);
+    assert!(bytes.ends_with(&[33, 0xa1, 0xb2, 0xc3, 0xd4, 0]), "{}", hex(&bytes));
+    assert_eq!(decode(&bytes), Ok(state));
+}
+
+#[test]
 fn golden_record_of_related_runs_is_read_and_written_as_ever() {
     let golden = include_str!("../../../tests/golden/record-v1-related.hex");
     let state = related();
@@ -340,7 +355,8 @@ fn a_value_that_comes_again_is_told_by_its_place() {
     assert_eq!(text("\"one\""), 1, "still among the last eight");
     // A place that nothing stands at is no value.
     let mut broken = bytes.clone();
-    let at = broken.windows(2).position(|w| w == [form::REPEATED, 0]).unwrap();
+    let repeated = [0x83, 0];
+    let at = broken.windows(2).position(|w| w == repeated).unwrap();
     broken[at + 1] = 200;
     assert!(decode(&broken).unwrap_err().to_string().contains("repeats one that is not there"));
 }
@@ -449,8 +465,8 @@ fn what_a_newer_version_wrote_is_refused_with_its_reason() {
     format[0] = 2;
     assert_eq!(decode(&format), Err(bad("its format is 2; this version reads 1")));
     let mut field = bytes.clone();
-    *field.last_mut().unwrap() = 33;
-    assert_eq!(decode(&field), Err(bad("field 33 is not known")));
+    *field.last_mut().unwrap() = 34;
+    assert_eq!(decode(&field), Err(bad("field 34 is not known")));
     let status = bytes.windows(2).position(|w| w == [field::STATUS, 2]).unwrap();
     let mut unknown = bytes.clone();
     unknown[status + 1] = 8;
@@ -716,6 +732,7 @@ fn states() -> impl Strategy<Value = RunState> {
             version,
             try_number,
             status,
+            document: u32::from_be_bytes([start_digest[0], 0, 0, start_digest[1]]),
             start_digest,
             created_at,
             started_at,

@@ -6,7 +6,7 @@
 //! Numbers are big endian; the window holds the last [`LANE_KEPT`] sequences of a lane.
 
 use super::keys::{self, Space, from_order_bytes, order_bytes};
-use super::{Effects, Shape, Tx, damaged, queue, stream};
+use super::{Effects, Shape, Tx, damaged, queue, stream, workflow};
 use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
 use crate::model::ids::{Partition, RunId};
 use crate::model::labels::QueueName;
@@ -68,11 +68,15 @@ fn holds_work(heads: &[QueueHead], partition: Partition, queue: &QueueName) -> b
 
 fn compare(tx: &Tx<'_>, partition: Partition, write: &RunWrite) -> Result<Verdict> {
     let stands = tx.prefix(&keys::record(partition, &write.run))?;
-    Ok(match (&write.expect, stands) {
-        (Expect::Absent, None) => Verdict::Applied,
-        (Expect::Prefix(expect), Some(stands)) if stands == *expect => Verdict::Applied,
-        _ => Verdict::Conflict,
-    })
+    match (&write.expect, stands) {
+        (Expect::Absent, None) => {}
+        (Expect::Prefix(expect), Some(stands)) if stands == *expect => {}
+        _ => return Ok(Verdict::Conflict),
+    }
+    match &write.of {
+        Some(of) if !workflow::stands(tx, of)? => Ok(Verdict::NoWorkflow),
+        _ => Ok(Verdict::Applied),
+    }
 }
 
 fn apply(tx: &mut Tx<'_>, partition: Partition, write: &RunWrite, effects: &mut Effects) -> Result<()> {
@@ -230,7 +234,11 @@ impl Window {
     /// The answer given to `sequence` before, none if it is new, an error if it may have been forgotten.
     fn answer(&self, sequence: u64) -> Result<Option<Vec<Verdict>>> {
         if let Some((_, verdicts)) = self.answers.iter().find(|(s, _)| *s == sequence) {
-            let verdict = |v: &u8| if *v == 1 { Verdict::Applied } else { Verdict::Conflict };
+            let verdict = |v: &u8| match v {
+                1 => Verdict::Applied,
+                2 => Verdict::NoWorkflow,
+                _ => Verdict::Conflict,
+            };
             return Ok(Some(verdicts.iter().map(verdict).collect()));
         }
         if sequence.saturating_add(LANE_KEPT) <= self.newest {
@@ -244,7 +252,12 @@ impl Window {
         self.newest = self.newest.max(sequence);
         let newest = self.newest;
         self.answers.retain(|(s, _)| s.saturating_add(LANE_KEPT) > newest);
-        self.answers.push((sequence, verdicts.iter().map(|v| u8::from(*v == Verdict::Applied)).collect()));
+        let code = |verdict: &Verdict| match verdict {
+            Verdict::Conflict => 0,
+            Verdict::Applied => 1,
+            Verdict::NoWorkflow => 2,
+        };
+        self.answers.push((sequence, verdicts.iter().map(code).collect()));
     }
 }
 

@@ -82,6 +82,7 @@ mod tests {
             index: None,
             retain_until: None,
             event: None,
+            of: None,
         };
         let batch = Batch { lane: Nonce([1; 16]), sequence: 1, writes: vec![(partition, write)] };
         let mut tx = Tx::new(&map);

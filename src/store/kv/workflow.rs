@@ -8,6 +8,7 @@
 
 use super::keys::{self, Space};
 use super::{Order, Tx, damaged};
+use crate::model::commit::VersionOf;
 use crate::model::ids::WorkflowName;
 use crate::model::time::Timestamp;
 use crate::store::{ListedWorkflow, Result, StoredWorkflow};
@@ -44,6 +45,12 @@ pub fn read(tx: &Tx<'_>, name: &WorkflowName, version: Option<u32>) -> Result<Op
         created_at: Timestamp(created.ok_or_else(|| damaged("a workflow document"))?),
         document: value.slice(8..),
     }))
+}
+
+/// Whether this very version is there.
+pub(super) fn stands(tx: &Tx<'_>, of: &VersionOf) -> Result<bool> {
+    let stored = tx.get(&keys::document(&of.workflow, of.version))?;
+    Ok(stored.is_some_and(|value| value.starts_with(&of.created_at.0.to_be_bytes())))
 }
 
 /// See [`crate::store::Store::put_workflow`].

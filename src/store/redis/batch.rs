@@ -1,10 +1,10 @@
 //! A batch as one call of `lua/commit.lua`, and its reply. What the sections are stands in the script's header.
 
-use super::keys::Keys;
+use super::keys::{self, Keys};
 use super::link::Value;
 use super::reply;
 use super::scripts::{Call, Script};
-use crate::model::commit::{Expect, QueueOp, RunWrite, WakeOp, Write};
+use crate::model::commit::{Expect, QueueOp, RunWrite, VersionOf, WakeOp, Write};
 use crate::model::ids::Partition;
 use crate::model::labels::QueueName;
 use crate::store::{Batch, Committed, LANE_IDLE, QueueHead, Result, StoreError, Verdict, order_value};
@@ -25,6 +25,8 @@ pub(super) struct Target<'a> {
     pub(super) hints: &'a str,
     /// Entries an event stream keeps.
     pub(super) stream_bound: u64,
+    /// Workflows are in the same Redis: a new run is refused if what it is of is not there.
+    pub(super) spans: bool,
 }
 
 /// A call, and what is needed to read its reply.
@@ -60,6 +62,8 @@ enum Times {
 /// Everything but records, gathered by key.
 #[derive(Default)]
 struct Groups<'a> {
+    /// New runs by what they are of.
+    versions: Vec<(&'a VersionOf, Vec<usize>)>,
     deletes: Vec<usize>,
     /// First and last decision of each partition with event notes.
     streams: Vec<(Partition, usize, usize)>,
@@ -130,8 +134,17 @@ impl<'a> Groups<'a> {
         }
     }
 
+    fn version(&mut self, i: usize, write: &'a RunWrite) {
+        let Some(of) = &write.of else { return };
+        match self.versions.iter_mut().find(|(known, _)| *known == &**of) {
+            Some((_, runs)) => runs.push(i),
+            None => self.versions.push((of, vec![i])),
+        }
+    }
+
     fn keys(&self) -> usize {
-        self.deletes.len()
+        self.versions.len()
+            + self.deletes.len()
             + 2 * self.streams.len()
             + 4 * self.queues.len()
             + self.times.len()
@@ -157,6 +170,9 @@ pub(super) fn encode(batch: &Batch, target: &Target<'_>) -> Result<Encoded> {
     let (mut puts, mut bytes, mut extra, mut remember) = (0, 0, 0, false);
     for (at, (partition, write)) in decisions.iter().enumerate() {
         groups.add(at + 1, *partition, write);
+        if target.spans {
+            groups.version(at + 1, write);
+        }
         remember |= write.write != Write::Check;
         if let Write::Put(record) = &write.write {
             puts += 1;
@@ -172,6 +188,7 @@ pub(super) fn encode(batch: &Batch, target: &Target<'_>) -> Result<Encoded> {
     write_keys(&mut call, batch, target, &decisions, &groups);
     call.arg(batch.sequence).arg(n).arg(if whole { "m" } else { "g" }).arg(if remember { "1" } else { "0" });
     call.arg(target.hints).arg(target.stream_bound).arg(LANE_IDLE.as_millis());
+    call.arg(groups.versions.len());
     call.arg(groups.deletes.len()).arg(groups.streams.len()).arg(groups.queues.len());
     call.arg(groups.times.len()).arg(groups.payloads.len());
     write_decisions(&mut call, &decisions);
@@ -195,6 +212,9 @@ fn write_keys(
         let (partition, write) = decisions[i - 1];
         target.keys.payloads(partition, &write.run)
     };
+    for (of, _) in &groups.versions {
+        call.arg(keys::documents(&of.workflow));
+    }
     for i in &groups.deletes {
         call.arg(payloads(i));
     }
@@ -242,6 +262,12 @@ fn write_decisions(call: &mut Call, decisions: &[(Partition, &RunWrite)]) {
 
 fn write_groups(call: &mut Call, decisions: &[(Partition, &RunWrite)], groups: &Groups<'_>) {
     let run = |i: usize| decisions[i - 1].1.run.as_str();
+    for (of, runs) in &groups.versions {
+        call.arg(keys::created_field(of.version)).arg(of.created_at.0).arg(runs.len());
+        for i in runs {
+            call.arg(*i);
+        }
+    }
     for i in &groups.deletes {
         call.arg(*i);
     }
@@ -287,9 +313,11 @@ impl Encoded {
         }
         let mut verdicts = vec![Verdict::Conflict; marks.len()];
         for (at, mark) in self.order.iter().zip(&marks) {
-            if *mark == b'1' {
-                verdicts[*at] = Verdict::Applied;
-            }
+            verdicts[*at] = match mark {
+                b'1' => Verdict::Applied,
+                b'2' => Verdict::NoWorkflow,
+                _ => Verdict::Conflict,
+            };
         }
         let mut heads = Vec::with_capacity(self.queues.len());
         for (partition, queue) in self.queues {

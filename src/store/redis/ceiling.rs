@@ -114,6 +114,7 @@ impl Place {
                 index: None,
                 retain_until: None,
                 event: Some(EventNote { run: run.clone(), first, kinds }),
+                of: None,
             };
             (self.partition(d), write)
         });
@@ -243,6 +244,7 @@ impl RedisStore {
             home: Partition(APART),
             hints: &self.channel,
             stream_bound: self.stream_bound,
+            spans: true,
         };
         batch::encode(batch, &target)
     }

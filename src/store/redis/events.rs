@@ -1,7 +1,7 @@
 //! Event streams: one per partition, read with `XREAD`.
 
 use super::keys::Keys;
-use super::link::{Talk, Value};
+use super::link::{Lane, Talk, Value};
 use super::reply;
 use super::scripts::{Call, Script};
 use super::servers::{At, Servers};
@@ -160,7 +160,7 @@ pub(super) async fn resumable(servers: &Servers, at: &[(Partition, StreamPositio
     let asked = at.chunks(at_once).map(|some| async move {
         let cmds: Vec<_> = some.iter().flat_map(|at| marks(keys, *at)).collect();
         let cmds: Vec<_> = cmds.iter().collect();
-        let told = servers.together(At::Partition(some[0].0), &cmds).await?;
+        let told = servers.together(At::Partition(some[0].0), Lane::Common, &cmds).await?;
         read_marks(some, told.into_iter().map(|value| reply::checked(value, true)))
     });
     Ok(try_join_all(asked).await?.concat())

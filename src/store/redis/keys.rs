@@ -56,6 +56,11 @@ pub(super) fn documents(name: &WorkflowName) -> String {
     format!("db:{{w}}:d:{name}")
 }
 
+/// When a version was registered, among the documents of its workflow.
+pub(super) fn created_field(version: u32) -> String {
+    format!("t{version}")
+}
+
 pub(super) fn hints(epoch: u64) -> String {
     format!("db:hints:{epoch}")
 }

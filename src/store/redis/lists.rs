@@ -9,23 +9,41 @@ use crate::model::time::Timestamp;
 use crate::store::{ListedWorkflow, Result, StoredWorkflow, order_value};
 use bytes::Bytes;
 
+/// What a list begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    Newest,
+    Oldest,
+}
+
+impl First {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::Oldest => "oldest",
+        }
+    }
+}
+
 impl RedisStore {
-    /// See [`Store::list`](crate::store::Store::list).
+    /// See [`Store::list`](crate::store::Store::list) and [`Moves::oldest`](crate::store::Moves::oldest): runs of a partition
+    /// behind one of them, in this order.
     pub(super) async fn list_runs(
         &self,
         partition: Partition,
-        before: Option<(Timestamp, RunId)>,
+        behind: Option<(Timestamp, RunId)>,
         max: u32,
+        order: First,
     ) -> Result<Vec<(Timestamp, RunId)>> {
         const WHAT: &str = "a list of runs";
         self.holds(partition)?;
         let mut call = Call::new(Script::List, 1);
         call.arg(self.keys.index(partition));
-        match &before {
+        match &behind {
             Some((created, run)) => call.arg(order_value(created.0)).arg(run.as_str()),
             None => call.arg("").arg(""),
         };
-        call.arg(max);
+        call.arg(max).arg(order.word());
         let mut items =
             reply::array(self.servers.call(At::Partition(partition), &call).await?, WHAT)?.into_iter();
         let mut runs = Vec::with_capacity(items.len() / 2);
@@ -96,7 +114,7 @@ impl RedisStore {
             Some((created, name)) => call.arg(order_value(created.0)).arg(name.as_str()),
             None => call.arg("").arg(""),
         };
-        call.arg(max);
+        call.arg(max).arg(First::Newest.word());
         let mut items = reply::array(self.servers.call(At::Workflows, &call).await?, WHAT)?.into_iter();
         let mut found = Vec::with_capacity(items.len() / 3);
         while let (Some(name), Some(created), Some(version)) = (items.next(), items.next(), items.next()) {

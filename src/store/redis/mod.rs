@@ -76,7 +76,8 @@ const HOME: Partition = Partition(0);
 #[doc(hidden)]
 pub fn packed(batch: &Batch) -> Result<Vec<u8>> {
     let hints = keys::hints(1);
-    let target = batch::Target { keys: Keys::ALONE, home: HOME, hints: &hints, stream_bound: STREAM_BOUND };
+    let (keys, stream_bound) = (Keys::ALONE, STREAM_BOUND);
+    let target = batch::Target { keys, home: HOME, hints: &hints, stream_bound, spans: true };
     Ok(batch::encode(batch, &target)?.call.cmd.get_packed_command())
 }
 
@@ -157,7 +158,12 @@ impl RedisStore {
                 let ticked = open::exists(&mut prepared.talk, &Keys::ALONE.clock(HOME)).await?;
                 let wanted = open::Wanted { partitions, usual: PARTITIONS, purpose, ticked };
                 let layout = open::layout(&mut prepared.talk, wanted).await?;
-                (Servers::One(link::Link::new(dialer, options, prepared, layout, hints.clone())), layout)
+                let confirming = match durability {
+                    Durability::Local => None,
+                    Durability::Replicated => Some(open::prepared(&dialer, durability, false).await?),
+                };
+                let link = link::Link::new(dialer, options, prepared, confirming, layout, hints.clone());
+                (Servers::One(link), layout)
             }
         };
         Ok(Arc::new(Self {
@@ -211,8 +217,8 @@ impl RedisStore {
 
     /// Commits what is of one home.
     async fn commit_at(&self, home: Partition, batch: &Batch) -> Result<Committed> {
-        let target =
-            batch::Target { keys: self.keys, home, hints: &self.channel, stream_bound: self.stream_bound };
+        let (keys, stream_bound, spans) = (self.keys, self.stream_bound, self.servers.spans());
+        let target = batch::Target { keys, home, hints: &self.channel, stream_bound, spans };
         let encoded = batch::encode(batch, &target)?;
         let reply = self.servers.commit(home, &encoded.call, self.durability).await?;
         encoded.decode(reply)
@@ -424,7 +430,7 @@ impl Store for RedisStore {
         before: Option<(Timestamp, RunId)>,
         max: u32,
     ) -> Result<Vec<(Timestamp, RunId)>> {
-        self.list_runs(partition, before, max).await
+        self.list_runs(partition, before, max, lists::First::Newest).await
     }
 
     async fn put_workflow(&self, name: &WorkflowName, document: &Bytes) -> Result<(StoredWorkflow, bool)> {

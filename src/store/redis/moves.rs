@@ -1,6 +1,7 @@
 //! Reading all of a Redis in order, and giving it all.
 
 use super::link::Value;
+use super::lists::First;
 use super::scripts::{Call, Script};
 use super::servers::At;
 use super::{RedisStore, keys, reply};
@@ -48,22 +49,7 @@ impl Moves for RedisStore {
         after: Option<(Timestamp, RunId)>,
         max: u32,
     ) -> Result<Vec<(Timestamp, RunId)>> {
-        const WHAT: &str = "a list of runs";
-        self.holds(partition)?;
-        let mut call = Call::new(Script::Oldest, 1);
-        call.arg(self.keys.index(partition));
-        match &after {
-            Some((created, run)) => call.arg(order_value(created.0)).arg(run.as_str()),
-            None => call.arg("").arg(""),
-        };
-        call.arg(max);
-        let answer = self.servers.call(At::Partition(partition), &call).await?;
-        let mut items = reply::array(answer, WHAT)?.into_iter();
-        let mut runs = Vec::with_capacity(items.len() / 2);
-        while let (Some(run), Some(created)) = (items.next(), items.next()) {
-            runs.push((Timestamp(reply::number(&created, WHAT)?), reply::parsed(run, WHAT)?));
-        }
-        Ok(runs)
+        self.list_runs(partition, after, max, First::Oldest).await
     }
 
     async fn homes(&self, partition: Partition) -> Result<Vec<RunId>> {

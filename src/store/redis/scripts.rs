@@ -19,7 +19,6 @@ pub(super) enum Script {
     WorkflowPut,
     WorkflowRead,
     WorkflowRemove,
-    Oldest,
     VersionPut,
     RestoreClock,
     RestoreEnd,
@@ -27,7 +26,7 @@ pub(super) enum Script {
 }
 
 impl Script {
-    pub(super) const ALL: [Self; 18] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Open,
         Self::Commit,
         Self::Take,
@@ -41,7 +40,6 @@ impl Script {
         Self::WorkflowPut,
         Self::WorkflowRead,
         Self::WorkflowRemove,
-        Self::Oldest,
         Self::VersionPut,
         Self::RestoreClock,
         Self::RestoreEnd,
@@ -63,7 +61,6 @@ impl Script {
             Self::WorkflowPut => include_str!("lua/workflow_put.lua"),
             Self::WorkflowRead => include_str!("lua/workflow_read.lua"),
             Self::WorkflowRemove => include_str!("lua/workflow_remove.lua"),
-            Self::Oldest => include_str!("lua/oldest.lua"),
             Self::VersionPut => include_str!("lua/version_put.lua"),
             Self::RestoreClock => include_str!("lua/restore_clock.lua"),
             Self::RestoreEnd => include_str!("lua/restore_end.lua"),

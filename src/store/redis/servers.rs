@@ -8,7 +8,7 @@
 
 use super::cluster::Cluster;
 use super::keys::{self, Keys};
-use super::link::{Durability, Endpoint, Link, LinkReport, Value};
+use super::link::{Durability, Endpoint, Lane, Link, LinkReport, Value};
 use super::reply;
 use super::scripts::{Call, Script};
 use crate::model::ids::Partition;
@@ -16,7 +16,7 @@ use crate::store::{Result, StoreError};
 use redis::Cmd;
 use std::sync::Arc;
 
-/// How long a replica may take to confirm a commit, in ms; the commands behind it wait as long.
+/// How long a replica may take to confirm a commit, in ms; commits behind it wait as long.
 const REPLICA_MS: u64 = 1_000;
 
 /// Whom calls go to.
@@ -89,7 +89,8 @@ impl Servers {
     /// Sends a command that reads, and answers when a replica has whatever it could see.
     pub(super) async fn confirmed(&self, partition: Partition, cmd: &Cmd) -> Result<Value> {
         let [probe, wait] = self.replica(partition);
-        let values = self.together(At::Partition(partition), &[cmd, &probe, &wait]).await?;
+        let commands = [cmd, &probe, &wait];
+        let values = self.together(At::Partition(partition), Lane::Confirming, &commands).await?;
         let mut values = values.into_iter();
         let value = reply::checked(values.next().unwrap_or(Value::Nil), true)?;
         is_confirmed(values.next_back())?;
@@ -110,9 +111,10 @@ impl Servers {
     async fn script(&self, at: At, call: &Call, behind: &[&Cmd]) -> Result<(Value, Option<Value>)> {
         let mut commands = vec![&call.cmd];
         commands.extend(behind);
+        let lane = if behind.is_empty() { Lane::Common } else { Lane::Confirming };
         let mut loaded = false;
         loop {
-            let mut values = self.together(at, &commands).await?.into_iter();
+            let mut values = self.together(at, lane, &commands).await?.into_iter();
             match values.next().unwrap_or(Value::Nil) {
                 Value::Error(text) if text.starts_with("NOSCRIPT") && !loaded => {
                     loaded = true;
@@ -125,21 +127,21 @@ impl Servers {
 
     /// Sends one command.
     pub(super) async fn command(&self, at: At, cmd: &Cmd) -> Result<Value> {
-        let value = self.together(at, &[cmd]).await?.pop().unwrap_or(Value::Nil);
+        let value = self.together(at, Lane::Common, &[cmd]).await?.pop().unwrap_or(Value::Nil);
         reply::checked(value, true)
     }
 
     /// Sends commands in one piece. Returns what each answered, errors among them.
-    pub(super) async fn together(&self, at: At, commands: &[&Cmd]) -> Result<Vec<Value>> {
+    pub(super) async fn together(&self, at: At, lane: Lane, commands: &[&Cmd]) -> Result<Vec<Value>> {
         match self {
-            Self::One(link) => link.together(commands).await,
+            Self::One(link) => link.together(lane, commands).await,
             Self::Cluster(cluster) => {
                 let slot = match at {
                     At::Partition(partition) => Keys::CLUSTER.slot(partition),
                     At::Workflows => keys::slot(keys::WORKFLOW_NAMES.as_bytes()),
                     At::Meta => keys::slot(keys::META.as_bytes()),
                 };
-                cluster.together(slot, commands).await
+                cluster.together(slot, lane, commands).await
             }
         }
     }
@@ -159,7 +161,9 @@ impl Servers {
     pub(super) async fn command_on(&self, node: &Node, cmd: &Cmd) -> Result<Value> {
         let values = match (self, &node.0) {
             (Self::Cluster(cluster), Some(node)) => cluster.together_on(node, &[cmd]).await?,
-            (Self::Cluster(_), None) | (Self::One(_), _) => self.together(At::Meta, &[cmd]).await?,
+            (Self::Cluster(_), None) | (Self::One(_), _) => {
+                self.together(At::Meta, Lane::Common, &[cmd]).await?
+            }
         };
         reply::checked(values.into_iter().next().unwrap_or(Value::Nil), true)
     }

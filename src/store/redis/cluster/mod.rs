@@ -20,7 +20,8 @@ mod tail;
 
 use super::keys;
 use super::link::{
-    self, COMMAND, Dialer, Durability, Endpoint, Link, LinkReport, Policy, Prepared, Talk, Value, jittered,
+    self, COMMAND, Dialer, Durability, Endpoint, Lane, Link, LinkReport, Policy, Prepared, Talk, Value,
+    jittered,
 };
 use super::{open, reply};
 use crate::model::ids::Partition;
@@ -232,7 +233,7 @@ impl Cluster {
     }
 
     /// Sends commands in one piece to whoever has the slot. Returns what each answered, errors among them.
-    pub(super) async fn together(&self, slot: u16, commands: &[&Cmd]) -> Result<Vec<Value>> {
+    pub(super) async fn together(&self, slot: u16, lane: Lane, commands: &[&Cmd]) -> Result<Vec<Value>> {
         let deadline = Instant::now() + COMMAND;
         let mut node = self.primary_of(slot)?;
         let mut asking = false;
@@ -240,7 +241,7 @@ impl Cluster {
         loop {
             turn += 1;
             let link = self.link(&node);
-            if let Some(away) = link.away(COMMAND) {
+            if let Some(away) = link.away(lane, COMMAND) {
                 // Who asks many does not wait for this one again and again.
                 self.stale.notify_one();
                 return Err(away);
@@ -249,10 +250,10 @@ impl Cluster {
                 let ask = redis::cmd("ASKING");
                 // One is for one command.
                 let all: Vec<&Cmd> = commands.iter().flat_map(|cmd| [&ask, *cmd]).collect();
-                let values = link.together(&all).await;
+                let values = link.together(lane, &all).await;
                 values.map(|values| values.into_iter().skip(1).step_by(2).collect::<Vec<_>>())
             } else {
-                link.together(commands).await
+                link.together(lane, commands).await
             };
             drop(link);
             let in_time = turn < TURNS && Instant::now() + PAUSE < deadline;
@@ -295,7 +296,7 @@ impl Cluster {
 
     /// Sends commands in one piece to one node. Returns what each answered, errors among them.
     pub(super) async fn together_on(&self, node: &Endpoint, commands: &[&Cmd]) -> Result<Vec<Value>> {
-        self.link(node).together(commands).await
+        self.link(node).together(Lane::Common, commands).await
     }
 
     /// Every primary, and how many maps there were before this one.
@@ -375,7 +376,7 @@ impl Cluster {
             links.into_iter().partition(|(_, link)| link.report().connected);
         let cmd = slots();
         let asked = connected.iter().map(|(node, link)| async {
-            let told = timeout(MAP_WITHIN, link.together(&[&cmd])).await.ok()?.ok()?.pop()?;
+            let told = timeout(MAP_WITHIN, link.together(Lane::Common, &[&cmd])).await.ok()?.ok()?.pop()?;
             Map::read(told, node).ok()
         });
         let map = self.map.read().clone();

@@ -1,4 +1,6 @@
-//! The link to one Redis: a pipelined connection that all commands share, one per blocking read, one for hints.
+//! The link to one Redis: a pipelined connection that all commands share, one per blocking read, one for hints. With
+//! durability `replicated` there is a second one, a whole link of its own, for what waits for replicas: Redis answers
+//! nothing else on a connection meanwhile.
 //!
 //! ```text
 //! wire.rs        replies, piece by piece            address.rs   what a user writes
@@ -171,6 +173,17 @@ struct Shared {
 pub(super) struct Link {
     shared: Arc<Shared>,
     tasks: Vec<AbortOnDropHandle<()>>,
+    /// What waits for replicas goes here; none: nothing does.
+    confirming: Option<Box<Link>>,
+}
+
+/// The way of commands to a Redis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// That of all.
+    Common,
+    /// That of commands with a `WAIT` behind them.
+    Confirming,
 }
 
 impl std::fmt::Debug for Link {
@@ -181,15 +194,19 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// Keeps the connection that was prepared, and what follows it, alive.
+    /// Keeps the connections that were prepared, and what follows them, alive; `confirming` with durability `replicated`.
     pub(super) fn new(
         dialer: Dialer,
         options: Options,
         prepared: Prepared,
+        confirming: Option<Prepared>,
         layout: Layout,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        let mut link = Self::begin(dialer, options, Some(prepared), layout, false, hints);
+        let mut link = Self::begin(dialer.clone(), options, Some(prepared), layout, false, hints);
+        if options.durability == Durability::Replicated {
+            link.confirming = Some(Box::new(Self::confirming(dialer, options, confirming, layout, false)));
+        }
         let shared = Arc::clone(&link.shared);
         let listener = tokio::spawn(async move {
             let (hints, changed) = (shared.hints.clone(), shared.generation.subscribe());
@@ -211,7 +228,23 @@ impl Link {
         layout: Layout,
         hints: broadcast::Sender<Hint>,
     ) -> Self {
-        Self::begin(dialer, options, prepared, layout, true, hints)
+        let mut link = Self::begin(dialer.clone(), options, prepared, layout, true, hints);
+        if options.durability == Durability::Replicated {
+            link.confirming = Some(Box::new(Self::confirming(dialer, options, None, layout, true)));
+        }
+        link
+    }
+
+    /// The one for what waits for replicas. That another Redis answers is told by the other, which is never behind: what
+    /// waits for no replica leaves a primary sooner.
+    fn confirming(
+        dialer: Dialer,
+        options: Options,
+        prepared: Option<Prepared>,
+        layout: Layout,
+        clustered: bool,
+    ) -> Self {
+        Self::begin(dialer, options, prepared, layout, clustered, broadcast::channel(1).0)
     }
 
     fn begin(
@@ -251,18 +284,25 @@ impl Link {
         if shared.dialer.password_file().is_some() {
             tasks.push(tokio::spawn(supervise::rotate(Arc::clone(&shared))));
         }
-        Self { shared, tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect() }
+        Self { shared, tasks: tasks.into_iter().map(AbortOnDropHandle::new).collect(), confirming: None }
     }
 
     /// Sends commands in one piece. Returns what each answered, errors among them.
-    pub(super) async fn together(&self, commands: &[&Cmd]) -> Result<Vec<Value>> {
+    pub(super) async fn together(&self, lane: Lane, commands: &[&Cmd]) -> Result<Vec<Value>> {
         let mut packed = Vec::new();
         for cmd in commands {
             cmd.write_packed_command(&mut packed);
         }
-        let (last, mut values) = self.shared.send(packed, commands.len()).await?;
+        let (last, mut values) = self.on(lane).send(packed, commands.len()).await?;
         values.push(last);
         Ok(values)
+    }
+
+    fn on(&self, lane: Lane) -> &Shared {
+        match (lane, &self.confirming) {
+            (Lane::Confirming, Some(link)) => &link.shared,
+            (Lane::Common | Lane::Confirming, _) => &self.shared,
+        }
     }
 
     /// Sends a command that may block for `wait`, on a connection of its own. If that had to be made, `proof` is asked on
@@ -304,14 +344,19 @@ impl Link {
     }
 
     /// Why a call would be of no use: there has been no connection for so long. None: there is one, or was lately.
-    pub(super) fn away(&self, long: Duration) -> Option<StoreError> {
-        let away = self.shared.health.lock().away.is_some_and(|since| since.elapsed() >= long);
-        away.then(|| self.shared.failed(&self.shared.no_connection(), false))
+    pub(super) fn away(&self, lane: Lane, long: Duration) -> Option<StoreError> {
+        let shared = self.on(lane);
+        let away = shared.health.lock().away.is_some_and(|since| since.elapsed() >= long);
+        away.then(|| shared.failed(&shared.no_connection(), false))
     }
 
-    /// How it is doing.
+    /// How it is doing, all of it together.
     pub(super) fn report(&self) -> LinkReport {
-        self.shared.report()
+        let Some(confirming) = &self.confirming else { return self.shared.report() };
+        let own = self.shared.report();
+        let (persistence, replaced) = (own.persistence.clone(), own.replaced);
+        let sum = LinkReport::sum([own, confirming.report()].into_iter());
+        LinkReport { replaced, persistence, ..sum }
     }
 }
 

@@ -4,6 +4,7 @@
 -- KEYS  1            window of the lane (hash: sequence mod 16 → sequence ":" verdicts, "newest" → sequence)
 --       2 .. n+1     record of each decision
 --       then, in the order of ARGV's sections, per
+--         version    documents of the workflow (of a store on one Redis)
 --         delete     hash of payloads
 --         stream     stream, mark of what was trimmed
 --         queue      ready zset, set of non-empty types, claimed zset, hash of claimed places
@@ -11,15 +12,17 @@
 --         payloads   hash
 -- ARGV  1 sequence   2 n   3 "m" read whole records, "g" their prefixes   4 "1" if anything is to be written
 --       5 channel of hints   6 bound of a stream, entries   7 life of an idle window, ms
---       8 deletes   9 streams   10 queues   11 time groups   12 payload groups      (how many of each follow)
+--       8 versions   9 deletes   10 streams   11 queues   12 time groups   13 payload groups   (how many of each follow)
 --       then n prefixes of 24 B ("" = must be absent), n records ("" = none to write), n event notes ("" = none)
+--       version:   field of its time, the time as it must be, new runs of it, then i each
 --       delete:    i
 --       stream:    first i, last i
 --       queue:     type, partition, adds, removes, then (i, score, entry) per add, (i, entry) per remove
 --       times:     lowers, sets, removes, then (i, score, run) per lower and set, (i, run) per remove
 --       payloads:  i, fields, then (field, value) each
 --       Scores are whole numbers within 2^53; times are µs.
--- Returns  { verdicts as a text of "1" and "0" in the order of ARGV, then per queue: lowest score or "", depth }
+-- Returns  { verdicts as a text of "1", "0" and "2" (a new run of a version that is not there) in the order of ARGV,
+--            then per queue: lowest score or "", depth }
 --          or { verdicts } for a sequence answered before; error FORGOTTEN for one older than the window.
 -- Bounded by its arguments; 32 more entries are read when a stream is trimmed.
 
@@ -45,7 +48,7 @@ if remember then
 end
 
 -- 2. Compare.
-local E, R, N = 12, 12 + n, 12 + 2 * n
+local E, R, N = 13, 13 + n, 13 + 2 * n
 local ok, absent, all = {}, {}, true
 if ARGV[3] == 'm' then
   local v = redis.call('MGET', unpack(KEYS, 2, n + 1))
@@ -71,12 +74,26 @@ else
 end
 local marks = {}
 for i = 1, n do marks[i] = ok[i] and '1' or '0' end
+local a, k = N + n, n + 1
+for _ = 1, tonumber(ARGV[8]) do
+  local created = redis.pcall('HGET', KEYS[k + 1], ARGV[a + 1])
+  if type(created) == 'table' then return created end
+  local stands, runs = created == ARGV[a + 2], tonumber(ARGV[a + 3])
+  for j = a + 4, a + 3 + runs do
+    local i = tonumber(ARGV[j])
+    if ok[i] and not stands then
+      ok[i], marks[i] = false, '2'
+    end
+  end
+  a, k = a + 3 + runs, k + 1
+end
 local verdicts = table.concat(marks)
 if not remember then return { verdicts } end
 
 -- 3. Check the types of all that will be written, and learn what the writes need to know.
-local deletes, streams, queues = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
-local times, payloads = tonumber(ARGV[11]), tonumber(ARGV[12])
+local deletes, streams, queues = tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
+local times, payloads = tonumber(ARGV[12]), tonumber(ARGV[13])
+local first_delete = k
 local failed
 -- The size of a key of the kind that `command` measures; none, and `failed` set, if it is of another.
 local function size(command, key)
@@ -84,7 +101,7 @@ local function size(command, key)
   if type(r) ~= 'table' then return r end
   failed = r
 end
-local k = n + 1 + deletes
+k = k + deletes
 local length, depth, claims = {}, {}, {}
 for s = 1, streams do
   length[s] = size('XLEN', KEYS[k + 1])
@@ -139,8 +156,7 @@ if values > 1 then
   if r.err then return r end
 end
 
-local a = N + n
-k = n + 1
+k = first_delete
 -- Deletions next: with nothing to put they are the first write, and a full Redis must take them.
 for _ = 1, deletes do
   local i = tonumber(ARGV[a + 1])

@@ -22,8 +22,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod address;
-#[path = "../support/cluster.rs"]
-mod cluster;
 mod events;
 mod masters;
 #[path = "../support/network.rs"]

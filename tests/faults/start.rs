@@ -1,8 +1,8 @@
 //! Servers that start before their Redis can be used: they wait for what passes by itself, say so, and end with the
 //! reason if it does not pass.
 
-use crate::cluster::RedisCluster;
 use crate::redis::{Options, RedisServer};
+use crate::redis_cluster::RedisCluster;
 use crate::sentinel::Sentinel;
 use crate::support::client::soon;
 use crate::support::server::{Door, Server, free_address};

@@ -88,10 +88,10 @@ async fn a_run_is_of_a_version_that_the_store_holds_whatever_a_server_remembers(
     };
     let batch = Batch { lane: Nonce([7; 16]), sequence: 1, writes: vec![(at.0, write)] };
     store.commit(&batch).await.unwrap();
-    let error = one.cancel(&kept, false, false).await.unwrap_err();
+    let error = two.cancel(&kept, false, false).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::WorkflowNotFound, "{error}");
     assert!(error.message.contains("\"kept\" is of version 2"), "{error}");
-    let listed = one.runs(RunFilter::default(), 10, None).await.unwrap().items;
+    let listed = two.runs(RunFilter::default(), 10, None).await.unwrap().items;
     assert_eq!(listed.len(), 3, "the others, and it too: {listed:?}");
     // As soon as its document is back, it goes on.
     store.restore(&before);

@@ -50,7 +50,10 @@ pub(crate) fn store_error(error: StoreError) -> AppError {
         | StoreError::Forgotten => {
             AppError::new(ErrorCode::StoreUnavailable, error.to_string()).retry_after(Span::secs(1))
         }
-        StoreError::Unreadable(_) => AppError::new(ErrorCode::Internal, error.to_string()),
+        // While servers are replaced one after the other, another one may know it.
+        StoreError::Unreadable(_) => {
+            AppError::new(ErrorCode::StoreUnreadable, error.to_string()).retry_after(Span::secs(10))
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::ids::WorkflowName;
 use crate::model::plan::Plan;
 use crate::model::run::RunState;
 use crate::model::time::Timestamp;
-use crate::store::{Store, StoredWorkflow};
+use crate::store::{Store, StoreError, StoredWorkflow};
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Plans {
     /// A version, read and compiled if need be.
     ///
     /// # Errors
-    /// `workflow_not_found`; `store_unavailable`; `internal` if a stored document does not compile (a newer
+    /// `workflow_not_found`; `store_unavailable`; `store_unreadable` if a stored document does not compile (a newer
     /// Downbeat wrote it).
     pub(crate) async fn get(&self, name: &WorkflowName, version: u32) -> Result<Arc<Plan>, AppError> {
         if let Some(plan) = self.cached(name, version) {
@@ -121,11 +121,8 @@ impl Plans {
     pub(crate) async fn compile(&self, stored: &StoredWorkflow) -> Result<Arc<Plan>, AppError> {
         let text = stored.document.clone();
         let plan = self.away(move || document::compile(&text)).await?.map_err(|faults| {
-            AppError::with_faults(
-                ErrorCode::Internal,
-                format!("version {} of {} does not compile here", stored.version, stored.name),
-                faults,
-            )
+            let what = format!("version {} of {} does not compile here", stored.version, stored.name);
+            AppError { faults, ..store_error(StoreError::Unreadable(what)) }
         })?;
         let plan = Arc::new(plan);
         let mut compiled = self.compiled.write();

@@ -84,6 +84,8 @@ error_codes! {
     MethodNotAllowed = "method_not_allowed", 405, 12, "The method is not allowed here";
     /// The store is away, slow or full.
     StoreUnavailable = "store_unavailable", 503, 14, "The store cannot take this now";
+    /// The store holds something that this version cannot read; nothing was done.
+    StoreUnreadable = "store_unreadable", 503, 14, "The store holds what this version cannot read";
     /// A change was handed to the store and not answered in time: it may have been made.
     OutcomeUnknown = "outcome_unknown", 504, 4, "It is not known whether this was done";
     /// The server is full or draining.

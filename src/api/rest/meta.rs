@@ -143,7 +143,7 @@ pages! {
     "invalid_workflow" "invalid_request" "invalid_input" "workflow_not_found" "workflow_in_use" "run_not_found"
     "run_id_taken" "run_ended" "run_not_ended" "nothing_to_retry" "task_not_found" "task_not_open" "stale_token"
     "unknown_token" "invalid_schedule" "schedule_not_found" "schedule_busy" "too_many_schedules" "session_lost" "too_large" "address_too_long" "headers_too_large" "unsupported_media_type"
-    "not_found" "method_not_allowed" "store_unavailable" "outcome_unknown" "overloaded"
+    "not_found" "method_not_allowed" "store_unavailable" "store_unreadable" "outcome_unknown" "overloaded"
     "deadline_exceeded"
     "internal"
 }

@@ -77,7 +77,7 @@ async fn while_a_replica_stands_still_runs_are_read_and_nothing_leaves_unconfirm
     tokio::select! {
         biased;
         tasks = &mut claimed => panic!("a task left that no replica knows of: {tasks:?}"),
-        answer = &mut started => answer.unwrap().refused(503, "store_unavailable"),
+        answer = &mut started => answer.unwrap().refused(504, "outcome_unknown"),
         () = refused => {}
     }
     replica.signal("CONT");

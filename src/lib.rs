@@ -1,4 +1,4 @@
-//! Downbeat: workflow orchestration over REST and gRPC, with its state in Redis or in one file.
+//! Downbeat: workflow orchestration over REST and gRPC, with its state in Redis or in a directory.
 //!
 //! ```text
 //! cli        composition root: one file per command

@@ -78,7 +78,7 @@ fn what_is_wrong_is_told_with_what_to_do_and_ends_with_1() {
     assert_eq!(verdict(&found, "append-only file"), ("wrong", "off"));
     assert_eq!(verdict(&found, "eviction"), ("wrong", "allkeys-lru"));
     assert_eq!(server.command("REPLICAOF 127.0.0.1 1"), "+OK");
-    assert_eq!(verdict(&told(&server.url()).1, "role"), ("wrong", "slave"));
+    assert_eq!(verdict(&told(&server.url()).1, "role"), ("wrong", "replica"));
     server.command("HSET db:meta layout 99");
     let output = doctor(&server.url(), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -111,6 +111,10 @@ async fn a_cluster_is_looked_at_by_one_of_its_nodes() {
     let (status, found) = told(&cluster.url());
     assert_eq!(status, Some(0), "{found:#}");
     assert_eq!(verdict(&found, "role").1, "node of a Redis Cluster (master)");
+    assert_eq!(verdict(&found, "coverage"), ("ok", "cluster-require-full-coverage no"));
+    assert_eq!(cluster.nodes[0].command("CONFIG SET cluster-require-full-coverage yes"), "+OK");
+    let (status, stops) = told(&cluster.url());
+    assert_eq!((status, verdict(&stops, "coverage").0), (Some(0), "advice"), "{stops:#}");
     assert!(verdict(&found, "store").1.contains("none yet"));
     let options = downbeat::store::redis::Options { partitions: Some(6), ..Default::default() };
     downbeat::store::redis::RedisStore::open(&cluster.url(), options).await.unwrap();

@@ -2,15 +2,17 @@
 //! The only caller of the engine and of `Store::commit`; names no axum, tonic or redis type.
 //!
 //! ```text
-//! workflows, runs, bulk, claims, schedules   use cases      sessions   worker streams
-//! lane/                     the commit path    feeder     queue → worker
-//! courier                   messages from run to run         cursor    pages of lists
-//! records                   runs as the store has them
-//! rehearse                  runs against answers given beforehand, without a store
-//! moves/                    backup and restore
-//! trimmer                   events of runs that are gone
-//! ticker                    what is due        hub, tail, feeds, follow, render   events and views
-//! measure                   what is counted for /metrics
+//! workflows, runs, bulk, claims, schedules   use cases      view, error   what they answer
+//! lane/       the commit path                  doubt      calls whose outcome is not known
+//! sessions    worker streams                   feeder     queue → worker, by heads of queues (queues)
+//! courier     messages from run to run         plans      compiled workflows
+//! records     runs as the store has them       render     … and as users read them; cursor: pages of lists
+//! tail        reads the event streams          hub        who is woken by them
+//! feeds       events of a run, or of all       follow     one follower of all
+//! ticker      what is due                      trimmer    events of runs that are gone
+//! beats       a server's sign of life          clock      the clocks of the store, as known here
+//! rehearse    runs without a store             moves/     backup and restore
+//! measure     what is counted for /metrics     options, inner   settings, and what all of these share
 //! ```
 //!
 //! To add a use case: a method of [`App`] in the file of its subject, taking and giving values of [`view`].

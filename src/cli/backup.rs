@@ -79,9 +79,15 @@ pub(super) async fn run(args: Args) -> Outcome {
         output::note("runs are started faster than they can be read: the newest ones are missing");
     }
     let moves::Backup { records, workflows, bytes, .. } = done;
-    output::line(&format!(
-        "{}: {records} records, {workflows} versions of workflows, {bytes} bytes",
-        file.display()
-    ));
+    output::line(&format!("{}: {}, {bytes} bytes", file.display(), held(records, workflows)));
     Ok(())
+}
+
+/// What a file holds, for people.
+pub(super) fn held(records: u64, workflows: u64) -> String {
+    let workflows = match workflows {
+        1 => "1 version of a workflow".to_owned(),
+        n => format!("{n} versions of workflows"),
+    };
+    format!("{}, {workflows}", output::count(records, "record"))
 }

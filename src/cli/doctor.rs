@@ -169,6 +169,7 @@ fn judge(found: &Examined, durability: Durability) -> Vec<Finding> {
         return all;
     }
     all.extend([version(found), role(found)]);
+    all.extend(coverage(found));
     all.extend(persistence(found));
     all.extend([memory(found), eviction(found), replication(found, durability)]);
     all.extend([latency(found), clock(found), layout(found)]);
@@ -225,10 +226,27 @@ fn role(found: &Examined) -> Finding {
             Finding::ok("role", "primary, as the Sentinels say; all of this is about it")
         }
         (false, false, "master") => Finding::ok("role", "primary"),
+        (false, false, "slave") => {
+            Finding::wrong("role", "replica", "give the address of the primary, or use redis+sentinel://")
+        }
         (false, false, role) => {
             Finding::wrong("role", role, "give the address of the primary, or use redis+sentinel://")
         }
     }
+}
+
+/// Whether a cluster goes on while a part of it is away; nothing of what is no cluster, or does not say.
+fn coverage(found: &Examined) -> Option<Finding> {
+    let wanted = found.settings.get("cluster-require-full-coverage").filter(|_| found.of_cluster)?;
+    let told = format!("cluster-require-full-coverage {wanted}");
+    Some(match wanted.as_str() {
+        "no" => Finding::ok("coverage", told),
+        _ => Finding::advice(
+            "coverage",
+            told,
+            "set cluster-require-full-coverage to no on every node, so that a master that is away stops its own slots only",
+        ),
+    })
 }
 
 fn persistence(found: &Examined) -> Vec<Finding> {
@@ -337,11 +355,11 @@ fn eviction(found: &Examined) -> Finding {
 }
 
 fn replication(found: &Examined, durability: Durability) -> Finding {
-    let replicas = found.number("connected_slaves").unwrap_or(0.0);
+    let replicas = found.info("connected_slaves").parse::<u64>().unwrap_or(0);
     let wanted = found.settings.get("min-replicas-to-write").map_or("unknown", String::as_str);
-    let told = format!("{replicas:.0} replicas, min-replicas-to-write {wanted}");
+    let told = format!("{}, min-replicas-to-write {wanted}", output::count(replicas, "replica"));
     match durability {
-        Durability::Replicated if replicas < 1.0 => Finding::wrong(
+        Durability::Replicated if replicas == 0 => Finding::wrong(
             "replication",
             told,
             "durability is \"replicated\": connect a replica, no commit is answered without one",

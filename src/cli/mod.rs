@@ -1,7 +1,7 @@
 //! The command line and composition root: one file per command; the only place that names both stores.
 //!
 //! ```text
-//! serve dev        a server; compose.rs puts its parts together
+//! serve dev        a server; compose.rs puts its parts together, waiting.rs waits for its Redis
 //! worker           a worker for any program
 //! register start get list watch health     REST and SSE, by http.rs
 //! cancel pause resume signal retry         control.rs: one run, and how it stands then
@@ -9,10 +9,9 @@
 //! schedule         put list get delete pause resume run backfill next
 //! validate test graph schema               documents, without a server
 //! migrate          a store of another layout
-//! doctor           what is wrong with a store
 //! backup restore   a whole store to a file, and back
 //! occupancy        how many tasks ran at the same time, from anybody's file
-//! doctor           a Redis, without a server
+//! doctor           a Redis, without a server; orphans.rs: its keys that nobody owns
 //! demo bench       everything at once
 //! output.rs        tables, colours, JSON      http.rs sse.rs   the client's side of REST
 //! ```
@@ -114,7 +113,7 @@ impl From<std::io::Error> for Failure {
 
 type Outcome = Result<(), Failure>;
 
-/// Workflow orchestration over REST and gRPC, with its state in Redis or in one file.
+/// Workflow orchestration over REST and gRPC, with its state in Redis or in a directory.
 #[derive(Debug, Parser)]
 #[command(name = "downbeat", version, about, after_help = AFTER_HELP)]
 struct Cli {

@@ -167,6 +167,12 @@ pub(super) fn date_time(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |t| t.replace('T', " "))
 }
 
+/// So many of something, for people: `1 record`, `2 records`.
+pub(super) fn count(n: u64, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
 /// From one RFC 3339 time to another, for people; empty if one of them is missing.
 pub(super) fn took(from: &str, to: &str) -> String {
     match (from.parse::<jiff::Timestamp>(), to.parse::<jiff::Timestamp>()) {

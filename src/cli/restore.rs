@@ -1,6 +1,6 @@
 //! `downbeat restore`: a backup into an empty store.
 
-use super::backup::StoreArgs;
+use super::backup::{StoreArgs, held};
 use super::{Failure, Outcome, compose, output};
 use crate::app::moves;
 use crate::store::Purpose;
@@ -34,7 +34,7 @@ pub(super) async fn run(args: Args) -> Outcome {
     let summary = looked.map_err(|e| Failure::failed(format!("{name}: {e}")))?;
     let moves::Summary { begun, records, workflows, .. } = summary;
     let Some(settings) = settings else {
-        output::line(&format!("{name}: {records} records, {workflows} versions of workflows, of {begun}"));
+        output::line(&format!("{name}: {}, of {begun}", held(records, workflows)));
         return Ok(());
     };
     let partitions = partitions.unwrap_or(summary.partitions);
@@ -49,7 +49,9 @@ pub(super) async fn run(args: Args) -> Outcome {
         output::note(&format!("{known} writes stood already"));
     }
     output::line(&format!(
-        "{name}: restored {records} records, {workflows} versions of workflows, in {partitions} partitions"
+        "{name}: restored {}, in {}",
+        held(records, workflows),
+        output::count(partitions.into(), "partition")
     ));
     Ok(())
 }

@@ -97,6 +97,19 @@ async fn what_waits_for_a_connection_is_written_in_order_once_there_is_one() {
 }
 
 #[tokio::test]
+async fn that_nobody_is_there_is_said_once() {
+    let mut server = RedisServer::start(Server::default());
+    let wait = Duration::from_millis(100);
+    let store = open_with(&server.url(), limited(100, 1 << 20, Policy::Queue, wait)).await.unwrap();
+    server.kill9();
+    let refused = |r: &LinkReport| r.reason.as_deref().is_some_and(|why| why.contains("refused"));
+    reports(&store, "nobody is at the address", refused).await;
+    let error = start(&store, 1, "late").await.unwrap_err().to_string();
+    assert_eq!(error.matches("no connection to Redis").count(), 1, "{error}");
+    assert!(error.contains("Connection refused"), "{error}");
+}
+
+#[tokio::test]
 async fn what_waits_too_long_was_not_sent() {
     let wait = Duration::from_millis(300);
     let (server, proxy, store) = behind_a_proxy(limited(100, 1 << 20, Policy::Queue, wait)).await;

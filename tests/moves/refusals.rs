@@ -49,7 +49,7 @@ async fn what_cannot_be_moved_is_refused_and_nothing_is_touched() {
     into.restore(&bad).refused("at byte 0: this is no backup of Downbeat");
     into.restore(&files.path().join("missing")).refused("No such file");
     assert_eq!(redis.command("DBSIZE"), ":0", "nothing was begun");
-    assert!(into.run("restore", &file, &["--check"]).well().contains("2 records, 1 versions of workflows"));
+    assert!(into.run("restore", &file, &["--check"]).well().contains("2 records, 1 version of a workflow"));
     assert_eq!(redis.command("DBSIZE"), ":0");
 
     // A store that is in use.

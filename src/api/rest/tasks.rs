@@ -58,8 +58,8 @@ fn one() -> u32 {
 
 /// Claim tasks
 ///
-/// Leases up to `max` tasks, the oldest run first. A lease holds until its deadline; heartbeats renew it.
-/// Nothing to do is an empty list.
+/// Leases up to `max` tasks, the oldest run first. A lease holds for `workers.lease` of the server, 10 s by default; each
+/// heartbeat renews it and tells until when. Nothing to do is an empty list.
 #[utoipa::path(
     post,
     path = "/v1/tasks/claim",

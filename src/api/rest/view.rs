@@ -458,7 +458,7 @@ pub(crate) struct AssignmentJson<'a> {
     r#type: &'a str,
     #[schema(value_type = serde_json::Value)]
     input: RawText<'a>,
-    /// When `timeout.run` strikes, if there is one.
+    /// When `timeout.run` strikes, if there is one; the lease is another time, and shorter.
     #[schema(value_type = Option<String>, format = DateTime, required)]
     deadline: Option<Time>,
 }

@@ -1,7 +1,8 @@
 //! A file to a store: an empty one, or one whose restore from the same file was interrupted.
 //!
-//! Records are written through `Store::commit`, each over none, with what stands beside them made anew (`engine::standing`);
-//! byte for byte, but that whatever waits for another record asks it at once. So a restore that is begun again finds what it wrote before and writes it once more.
+//! Records are written through `Store::commit`, each over none, with what stands beside them made anew
+//! (`engine::standing`); byte for byte, but that whatever waits for another record asks it at once. So a restore that is
+//! begun again finds what it wrote before and writes it once more.
 //!
 //! What a record says of the world it was in ends by the rules of leases: its sessions are not there, and the lease clocks
 //! go on from the latest that was copied, so no lease seems to be of the future.

@@ -1,14 +1,15 @@
 //! A worker: does tasks of some types over one bidirectional stream, for as long as it is asked to.
 //!
 //! ```no_run
-//! use downbeat::client::{Task, TaskError, Worker};
+//! use downbeat::client::{TaskError, Worker};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let worker = Worker::builder("http://127.0.0.1:7070")
 //!     .label("greeter-1")
-//!     .handle("greet", 8, |task: Task| async move {
-//!         let name: String = task.json()?;
-//!         TaskError::json(&format!("Hello, {name}!"))
+//!     .handle("greet", 8, |task| async move {
+//!         let input: serde_json::Value = task.json()?;
+//!         let name = input["name"].as_str().ok_or_else(|| TaskError::permanent("no_name", "whom?"))?;
+//!         TaskError::json(&serde_json::json!({ "text": format!("Hello, {name}!") }))
 //!     })
 //!     .build()?;
 //! worker.run().await?;

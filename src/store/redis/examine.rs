@@ -14,8 +14,14 @@ use tokio::time::Instant;
 /// How often it is asked for its latency.
 const PINGS: usize = 100;
 /// Settings that are looked at.
-const SETTINGS: [&str; 5] =
-    ["appendfsync", "auto-aof-rewrite-min-size", "min-replicas-to-write", "maxmemory-policy", "timeout"];
+const SETTINGS: [&str; 6] = [
+    "appendfsync",
+    "auto-aof-rewrite-min-size",
+    "min-replicas-to-write",
+    "maxmemory-policy",
+    "timeout",
+    "cluster-require-full-coverage",
+];
 
 /// What was found.
 #[derive(Debug, Clone, Default)]

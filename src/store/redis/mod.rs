@@ -10,6 +10,7 @@
 //! events.rs   streams                      moves.rs    backup and restore
 //! examine.rs  looking without changing     orphans.rs  what nobody owns
 //! ceiling.rs  how fast the commit script   strain.rs   … and the link is alone
+//! readings.rs what links tell for /metrics
 //! ```
 //!
 //! Invariants

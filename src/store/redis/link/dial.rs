@@ -11,8 +11,8 @@
 //! All connections are made here: the shared one, those of blocking reads, that of hints, those of nodes.
 
 use super::address::{Address, Endpoint, Place, Secret};
-use super::tls;
 use super::wire::{Parser, Value};
+use super::{NO_CONNECTION, tls};
 use crate::store::redis::reply;
 use crate::store::{Result, StoreError};
 use bytes::BytesMut;
@@ -175,13 +175,12 @@ impl Dialer {
         let stream = match node {
             Endpoint::Unix(path) => {
                 let stream = UnixStream::connect(path).await;
-                Stream::Unix(stream.map_err(|e| unavailable(format!("no connection to Redis: {e}")))?)
+                Stream::Unix(stream.map_err(|e| unavailable(format!("{NO_CONNECTION}{e}")))?)
             }
             Endpoint::Tcp(host, port) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await;
-                let stream = stream
-                    .and_then(tuned)
-                    .map_err(|e| unavailable(format!("no connection to Redis: {e}")))?;
+                let stream =
+                    stream.and_then(tuned).map_err(|e| unavailable(format!("{NO_CONNECTION}{e}")))?;
                 if self.address.tls {
                     Stream::Tls(Box::new(tls::over(stream, host, &self.access).await?))
                 } else {

@@ -56,6 +56,8 @@ pub(super) use wire::Value;
 
 /// How long a command may take, its time in the backlog included.
 pub(super) const COMMAND: Duration = Duration::from_secs(5);
+/// How it begins that nobody could be reached.
+const NO_CONNECTION: &str = "no connection to Redis: ";
 /// Connections for blocking reads that are kept while nobody reads.
 const IDLE_READERS: usize = 16;
 
@@ -427,7 +429,9 @@ impl Shared {
 
     fn no_connection(&self) -> String {
         let reason = self.health.lock().reason.clone();
-        format!("no connection to Redis: {}", reason.as_deref().unwrap_or("it is being made"))
+        let reason = reason.as_deref().unwrap_or("it is being made");
+        // A reason from the dialling says so itself.
+        format!("{NO_CONNECTION}{}", reason.trim_start_matches(NO_CONNECTION))
     }
 
     fn not_written(&self) -> String {

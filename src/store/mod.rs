@@ -390,7 +390,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
-    /// Can the store take writes now? Used by readiness. Err says why not.
+    /// Can the store take writes now? Used by readiness. Err says why not; if only a part of it takes none, it is well: a
+    /// server serves what is on the others.
     async fn check(&self) -> Result<()>;
 
     /// The records of these runs, prefix included, in order; none where there is none.

@@ -6,7 +6,7 @@ use crate::redis_cluster::RedisCluster;
 use crate::support::crew::history;
 use crate::support::reader::{Reader, Seen};
 use crate::support::server::{Door, Server, free_address};
-use crate::{register, until};
+use crate::{readiness, register, until};
 use downbeat::model::ids::Partition;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,6 +134,8 @@ async fn events_of_other_masters_go_on_while_one_is_away_and_its_own_follow() {
     {
         hears(reader, what, &later).await;
     }
+    // Servers stay in service: what is on the others is done.
+    assert_eq!((readiness(a).await, readiness(b).await), (200, 200));
     // Who waits for one run is woken, and does not find out by looking.
     let mut fastest = SOON;
     for id in &asks {

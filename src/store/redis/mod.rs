@@ -55,7 +55,7 @@ use bytes::Bytes;
 pub use ceiling::{Ceiling, Load};
 use cluster::Cluster;
 pub use examine::{Examined, examine};
-use futures::future::{join_all, try_join_all};
+use futures::future::{join_all, select_ok, try_join_all};
 use keys::Keys;
 pub use link::{Access, Durability, Limits, LinkReport, Persistence, Policy};
 use link::{Place, Value};
@@ -270,7 +270,7 @@ impl Store for RedisStore {
             set.arg(self.keys.probe(partition)).arg(1).arg("EX").arg(60);
             self.servers.command(At::Partition(partition), &set).await
         });
-        try_join_all(tried).await?;
+        select_ok(tried.map(Box::pin)).await?;
         Ok(())
     }
 

@@ -58,16 +58,15 @@ impl Tail {
         let Some(kept) = self.0.get(usize::from(after.0.0)) else { return Ok(Vec::new()) };
         let idle = kept.lock().take();
         let read = async {
-            let mut talk = match idle {
-                Some(talk) => talk,
-                None => {
-                    let mut talk = cluster.dial(after.0).await?;
-                    if let Err(lost) = events::prove_on(&mut talk, after).await? {
-                        *kept.lock() = Some(talk);
-                        return Err(lost);
-                    }
-                    talk
+            let mut talk = if let Some(talk) = idle {
+                talk
+            } else {
+                let mut talk = cluster.dial(after.0).await?;
+                if let Err(lost) = events::prove_on(&mut talk, after).await? {
+                    *kept.lock() = Some(talk);
+                    return Err(lost);
                 }
+                talk
             };
             let read = events::wait_on(&mut talk, after, max, wait.to_std()).await?;
             *kept.lock() = Some(talk);

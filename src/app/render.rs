@@ -12,6 +12,7 @@ use crate::engine::children::child_of;
 use crate::engine::history;
 use crate::events::{RunCursor, mark_of, run_tag};
 use crate::model::commit::EventNote;
+use crate::model::error::ErrorCode;
 use crate::model::event::{EventKind, LogEntry};
 use crate::model::ids::{Partition, RunId, TaskPath};
 use crate::model::json;
@@ -538,7 +539,11 @@ async fn tell(
     let mut runs: HashMap<RunId, (RunState, Arc<Plan>, AtHand)> = HashMap::with_capacity(keys.len());
     for ((partition, run), state) in keys.into_iter().zip(states) {
         let Some(state) = state else { continue };
-        let plan = inner.plans.of(&state).await?;
+        let plan = match inner.plans.of(&state).await {
+            // The store has lost its document. It is told as one that is gone, so that nobody else's events wait for it.
+            Err(lost) if lost.code == ErrorCode::WorkflowNotFound => continue,
+            plan => plan?,
+        };
         let told = by_run.get(&run).into_iter().flatten();
         let wanted = fields_of(told.flat_map(|n| told_of(&state, n)).filter_map(|e| event_output(&state, e)));
         let at_hand = fetch(inner, partition, &run, wanted).await?;

@@ -317,6 +317,32 @@ async fn a_reader_of_what_redis_has_lost_is_told_so_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_document_is_lost_holds_back_no_events_of_others() {
+    let redis = RedisServer::start(Options::default());
+    let server = Server::serve(&redis.url(), None, free_address());
+    register(*server, "quick", "tasks: { t: { set: 1 } }").await;
+    register(*server, "asks", "tasks: { s: { wait: { signal: go } } }").await;
+    let mut reader = follow(*server, None).await;
+    let first = quick(*server, "first", 1).await;
+    hears(&mut reader, &first).await;
+    let cursor = reader.look(|s| s.last.clone());
+    start(*server, "asks", "lost", "1").await;
+    let second = quick(*server, "second", 3).await;
+    hears(&mut reader, &second).await;
+    drop((reader, server));
+    assert_eq!(redis.command("DEL db:{w}:d:asks"), ":1");
+
+    let server = Server::serve(&redis.url(), None, free_address());
+    let mut reader = follow(*server, cursor).await;
+    let third = quick(*server, "third", 3).await;
+    hears(&mut reader, &[second, third].concat()).await;
+    let of_lost = reader.look(|s| s.events.iter().filter(|e| e["run"] == "lost").count());
+    assert!(of_lost > 0, "what is known of it is told");
+    assert_eq!(reader.look(|s| (s.resets, s.cuts)), (0, 0));
+    assert!(!server.has_logged("panicked"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_was_killed_and_lost_nothing_resets_nobody() {
     let mut redis = aof();
     let server = Server::serve(&redis.url(), None, free_address());

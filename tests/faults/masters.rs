@@ -180,3 +180,36 @@ async fn events_of_other_masters_go_on_while_one_is_away_and_its_own_follow() {
     audit(b, &moved, "moved", &after).await;
     assert!(!site.b.has_logged("panicked") && !site.a.has_logged("panicked"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_of_what_a_master_has_lost_is_told_so_once() {
+    let mut cluster = RedisCluster::start(1, 0, Options { aof: true, args: Vec::new() });
+    let server = Server::serve(&cluster.url(), None, free_address());
+    let door = *server;
+    register(door, "quick", "tasks: { t: { set: 1 } }").await;
+    let ids = |name: &str, count: usize| (0..count).map(|n| format!("{name}-{n}")).collect::<Vec<_>>();
+    let (kept, lost, anew, later) = (ids("kept", 3), ids("lost", 10), ids("anew", 10), ids("later", 40));
+    let mut reader = Reader::start(vec![door], "/v1/events", SILENCE);
+    assert!(reader.sees(SOON, |seen| seen.opened).await);
+    start_all(door, &kept).await;
+    hears(&mut reader, "kept", &kept).await;
+    let file = cluster.nodes[0].append_only_file();
+    let length = std::fs::metadata(&file).unwrap().len();
+    start_all(door, &lost).await;
+    hears(&mut reader, "lost", &lost).await;
+
+    cluster.nodes[0].kill9();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length).unwrap();
+    cluster.nodes[0].restart();
+    start_all(door, &anew).await;
+    assert!(reader.sees(SILENCE, |seen| seen.resets > 0).await, "nobody says that events are lost");
+    start_all(door, &later).await;
+    hears(&mut reader, "later", &later).await;
+    assert_eq!(reader.look(|seen| (seen.resets, seen.cuts)), (1, 0));
+    // And it is over with the complaints.
+    let complained = complaints(&server);
+    start_all(door, &ids("last", 3)).await;
+    hears(&mut reader, "last", &ids("last", 3)).await;
+    assert_eq!(complaints(&server), complained);
+    assert!(!server.has_logged("panicked"));
+}

@@ -201,21 +201,25 @@ fn prove(after: &[(Partition, StreamPosition)], proven: Vec<Value>) -> Result<()
     Err(StoreError::Unavailable { message, sent: false })
 }
 
-/// Waits for entries of one stream on a connection, which may be new.
+/// As [`prove`], of one stream, on a connection that was just made.
 ///
 /// # Errors
-/// The connection is not to be used any more; or, if it is new, the position cannot be read on from.
+/// The connection is not to be used any more. Inside: the position cannot be read on from.
+pub(super) async fn prove_on(talk: &mut Talk, after: (Partition, StreamPosition)) -> Result<Result<()>> {
+    Ok(prove(&[after], talk.ask_all(&marks(Keys::CLUSTER, after)).await?))
+}
+
+/// Waits for entries of one stream on a connection.
+///
+/// # Errors
+/// The connection is not to be used any more.
 pub(super) async fn wait_on(
     talk: &mut Talk,
-    is_new: bool,
     after: (Partition, StreamPosition),
     max: u32,
     wait: Duration,
 ) -> Result<Vec<StreamEntry>> {
     let (keys, asked) = (Keys::CLUSTER, [after]);
-    if is_new {
-        prove(&asked, talk.ask_all(&marks(keys, after)).await?)?;
-    }
     let read = talk.ask_within(&command(keys, &asked, max, Some(wait)), wait + SLACK).await?;
     decode(keys, &asked, read)
 }

@@ -3,6 +3,8 @@
 //!
 //! Invariants
 //! - A connection that failed, or whose answer nobody waited for, is not used again.
+//! - That the stream lacks what was read before is told once for each connection, which is used on: who is told looks for
+//!   himself, and would never get to it if each reading failed.
 //! - What is read on it depends on nothing but the position that was asked for: nothing is kept here but connections.
 
 use super::Cluster;
@@ -56,11 +58,17 @@ impl Tail {
         let Some(kept) = self.0.get(usize::from(after.0.0)) else { return Ok(Vec::new()) };
         let idle = kept.lock().take();
         let read = async {
-            let (mut talk, is_new) = match idle {
-                Some(talk) => (talk, false),
-                None => (cluster.dial(after.0).await?, true),
+            let mut talk = if let Some(talk) = idle {
+                talk
+            } else {
+                let mut talk = cluster.dial(after.0).await?;
+                if let Err(lost) = events::prove_on(&mut talk, after).await? {
+                    *kept.lock() = Some(talk);
+                    return Err(lost);
+                }
+                talk
             };
-            let read = events::wait_on(&mut talk, is_new, after, max, wait.to_std()).await?;
+            let read = events::wait_on(&mut talk, after, max, wait.to_std()).await?;
             *kept.lock() = Some(talk);
             Ok(read)
         };

@@ -45,6 +45,9 @@ const SOON: Duration = Duration::from_secs(1);
 /// Who follows from now on a part that cannot say where it ends follows from this long ago on: clocks differ.
 const CLOCKS: Span = Span::secs(2);
 
+/// Nobody has followed from a moment on that is further ahead than this, in ms.
+const FUTURE: u64 = 60_000;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Follower {
@@ -93,8 +96,13 @@ impl Follower {
         let kinds = kinds_of(&filter);
         let live = hub::subscribe(inner, kinds);
         let epoch = inner.hub.epoch();
-        let known = cursor
-            .map(|text| GlobalCursor::decode(text, inner.layout.partitions).filter(|at| at.epoch == epoch));
+        let latest = now(inner).saturating_add(FUTURE);
+        let may_be = |at: &GlobalCursor| {
+            at.epoch == epoch
+                && at.positions.iter().all(|p| *p != StreamPosition::end_of(p.0) || p.0 <= latest)
+        };
+        let known =
+            cursor.map(|text| GlobalCursor::decode(text, inner.layout.partitions).filter(|at| may_be(at)));
         let at = if let Some(Some(at)) = known {
             at
         } else {

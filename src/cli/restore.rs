@@ -40,13 +40,16 @@ pub(super) async fn run(args: Args) -> Outcome {
     let partitions = partitions.unwrap_or(summary.partitions);
     let store = compose::open_to_move(&settings, Some(partitions), Purpose::Restore).await?;
     let restored = moves::restore(store, &summary, open).await;
-    let moves::Restored { records, workflows, known } = restored.map_err(|e| {
+    let moves::Restored { records, workflows, known, still } = restored.map_err(|e| {
         Failure::failed(format!(
             "{e}\nthe store is not whole: servers refuse it until this file has been restored into it"
         ))
     })?;
     if known > 0 {
         output::note(&format!("{known} writes stood already"));
+    }
+    for (run, why) in still {
+        output::note(&format!("stands still: run {run}: its tasks are in no queue, as {why}"));
     }
     output::line(&format!(
         "{name}: restored {}, in {}",

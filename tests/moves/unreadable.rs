@@ -84,6 +84,30 @@ async fn a_record_of_a_later_format_is_left_alone_and_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_document_is_lost_is_restored_and_named() {
+    let redis = RedisServer::start(Options::default());
+    let server = Place::Redis(&redis).serve();
+    for name in ["lost", "kept"] {
+        register(&server, name, "tasks: { a: { type: work } }").await;
+        start(&server, name, name).await;
+    }
+    stop(server).await;
+    assert_eq!(redis.command("DEL db:{w}:d:lost"), ":1");
+    let files = tempfile::tempdir().unwrap();
+    let (file, data) = (files.path().join("a.backup"), files.path().join("data"));
+    Place::Redis(&redis).backup(&file).well();
+    let done = Place::Directory(&data).restore(&file);
+    assert!(done.err.contains("stands still: run lost: its tasks are in no queue"), "{done:?}");
+    assert!(done.well().contains("restored 2 records"));
+    let server = Place::Directory(&data).serve();
+    let working = echo(&server, &["work"]);
+    becomes(&server, "kept", |run| run["status"] == "completed").await;
+    working.abort();
+    server.get("/v1/runs/lost").await.refused(404, "workflow_not_found");
+    stop(server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_later_layout_is_refused_by_every_command() {
     let redis = RedisServer::start(Options::default());
     let place = Place::Redis(&redis);

@@ -13,6 +13,7 @@ use crate::app::plans::Plans;
 use crate::app::records;
 use crate::engine::{homes, standing};
 use crate::model::commit::{Expect, RunWrite, WakeOp, Write};
+use crate::model::error::ErrorCode;
 use crate::model::ids::{Nonce, Partition, Prefix, RunId};
 use crate::model::payload::Field;
 use crate::model::record::{self, is_page};
@@ -35,7 +36,7 @@ const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// What was restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// Records of runs and of what else is kept.
     pub records: u64,
@@ -43,6 +44,8 @@ pub struct Restored {
     pub workflows: u64,
     /// Records that stood there already, from a restore that was interrupted.
     pub known: u64,
+    /// Runs that wait for workers, and whose document is not in the file, with the reason: they stand still.
+    pub still: Vec<(RunId, String)>,
 }
 
 /// Gives `store`, which was opened to be restored, all of a file. `open` reads the file from its start; `summary` is what
@@ -72,7 +75,7 @@ pub async fn restore<R: Read>(
         batch: Vec::new(),
         bytes: 0,
         current: None,
-        done: Restored { records: 0, workflows, known: 0 },
+        done: Restored { records: 0, workflows, known: 0, still: Vec::new() },
     };
     let (mut reader, _) = Reader::begin(open()?)?;
     let End { lease, .. } = loop {
@@ -193,7 +196,7 @@ impl Paste<'_> {
 
     /// The write of a record, which asks anew for what others may have told it, and the pages that this changes.
     async fn standing(
-        &self,
+        &mut self,
         run: &RunId,
         record: &Bytes,
         pages: &[(Field, Bytes)],
@@ -220,8 +223,14 @@ impl Paste<'_> {
             return Err(bad(format!("its record is that of run {}", state.id)));
         }
         let plan = if standing::needs_plan(&state) {
-            let plan = self.plans.of(&state).await;
-            Some(plan.map_err(|e| bad(format!("it waits for workers, and {}", e.message)))?)
+            match self.plans.of(&state).await {
+                Ok(plan) => Some(plan),
+                Err(e) if e.code == ErrorCode::WorkflowNotFound => {
+                    self.done.still.push((run.clone(), e.message));
+                    None
+                }
+                Err(e) => return Err(bad(format!("it waits for workers, and {}", e.message))),
+            }
         } else {
             None
         };

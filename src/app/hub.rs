@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, broadcast, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, broadcast, watch};
 use tokio::time::Instant;
 
 /// A watcher looks at its run at least this often.
@@ -26,6 +26,8 @@ const BEHIND: usize = 1_024;
 const FRESH: usize = 16_384;
 /// … and for how long they may be told.
 const FRESH_FOR: Duration = Duration::from_secs(2);
+/// Followers of runs of one part that read at the same time.
+const READINGS: usize = 64;
 /// That events cannot be told is said this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(1);
 
@@ -120,6 +122,8 @@ pub(crate) struct Part {
     pub(crate) partitions: Vec<Partition>,
     /// It can be read again.
     pub(super) back: Notify,
+    /// Followers of single runs that read theirs at the same time: each holds it whole meanwhile.
+    readings: Semaphore,
 }
 
 /// See the module.
@@ -182,7 +186,7 @@ impl Hub {
                 }
             }
         }
-        let part = |partitions| Part { partitions, back: Notify::new() };
+        let part = |partitions| Part { partitions, back: Notify::new(), readings: Semaphore::new(READINGS) };
         Self {
             parts: groups.into_iter().map(part).collect(),
             part_of,
@@ -197,6 +201,11 @@ impl Hub {
             complained: Mutex::default(),
             epoch: layout.epoch,
         }
+    }
+
+    /// Waits until a run of this partition may be read for a follower. None: nobody counts.
+    pub(super) async fn reading(&self, partition: Partition) -> Option<SemaphorePermit<'_>> {
+        self.parts.get(self.part_of(partition))?.readings.acquire().await.ok()
     }
 
     /// Of the store, for cursors.

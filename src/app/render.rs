@@ -459,6 +459,7 @@ pub(crate) async fn run_events(
     at: &RunCursor,
     max: usize,
 ) -> Result<Option<RunPage>, AppError> {
+    let _reading = inner.hub.reading(inner.partition_of(run)).await;
     let news = |s: &RunState| s.status.is_terminal() || s.log.len() != at.next as usize || !at.fits(&s.log);
     let Some(state) = settled(inner, run, news).await? else { return Ok(None) };
     let plan = inner.plans.of(&state).await?;

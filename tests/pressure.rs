@@ -225,6 +225,48 @@ async fn a_start_whose_caller_has_gone_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_the_store_is_back_starts_are_taken_though_everybody_who_waited_has_gone() {
+    let (app, gate) = server(Options { commits_in_flight: 1, ..Options::default() }).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    gate.0.send_replace(Takes::Away);
+    // After some refusals the next is told after a pause: while it lasts, another start waits and its caller gives up.
+    for n in 0..8 {
+        assert!(start(&app, &format!("refused-{n}")).await.0.is_err());
+    }
+    let own = app.clone();
+    let last = tokio::spawn(async move { start(&own, "last").await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let gone = tokio::time::timeout(Duration::from_millis(100), app.start_quietly(request("gone"))).await;
+    assert!(gone.is_err(), "{gone:?}");
+    gate.0.send_replace(Takes::All);
+    assert_eq!(last.await.unwrap().0.unwrap_err().code, ErrorCode::StoreUnavailable);
+    // Nothing comes to this lane meanwhile, not even a look at the run.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(start(&app, "after").await.0, Ok(true));
+    assert_eq!(app.measured().starts_refused, [0, 0, 1]);
+    assert!(!is_there(&app, "gone").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_writes_again_is_found_out_though_what_waits_cannot_be_read() {
+    let (app, gate) = server(Options::default()).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    gate.0.send_replace(Takes::Blind);
+    let own = app.clone();
+    // Of a run that is not at hand, and so has to be read.
+    let waits = tokio::spawn(async move { own.cancel(&id("other"), false, false).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gate.0.send_replace(Takes::Away);
+    assert!(start(&app, "refused").await.0.is_err());
+    gate.0.send_replace(Takes::Blind);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(app.measured().lanes[0].letters, 1, "it waits");
+    assert_eq!(start(&app, "after").await.0, Ok(true));
+    gate.0.send_replace(Takes::All);
+    assert_eq!(waits.await.unwrap().unwrap_err().code, ErrorCode::RunNotFound);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_mailbox_refuses_starts_soon_and_results_do_not_wait_behind_them() {
     let (app, gate) = server(Options { mailbox: 4, commits_in_flight: 1, ..Options::default() }).await;
     let mut stream = worker(&app, 1).await;

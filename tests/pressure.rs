@@ -1,5 +1,6 @@
 //! A store that is full, away or does not answer, as callers and workers of the app meet it: starts are refused before
-//! anything of them is done, results wait and are kept. Time goes on only when nothing else does.
+//! anything of them is done, results wait and are kept. And one that has lost its last moments: what a server has told it
+//! once is told again. Time goes on only when nothing else does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,15 +11,17 @@ use downbeat::app::{App, AppError, Options, WorkerStream};
 use downbeat::dispatch::message::{
     AckStatus, Assignment, FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker,
 };
+use downbeat::model::commit::{Expect, RunWrite, Write};
 use downbeat::model::document::Format;
 use downbeat::model::entropy::SeededEntropy;
 use downbeat::model::error::ErrorCode;
-use downbeat::model::ids::{RunId, TaskType, WorkflowName};
+use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, TaskType, WorkflowName};
 use downbeat::model::labels::Labels;
-use downbeat::model::run::RunStatus;
+use downbeat::model::record;
+use downbeat::model::run::{Lease, RunStatus, TaskPhase};
 use downbeat::model::time::{Clock, Span, Timestamp};
 use downbeat::store::kv::memory::{Hooks, MemoryStore, Verb};
-use downbeat::store::{Result as StoreResult, StoreError};
+use downbeat::store::{Batch, Result as StoreResult, Store as _, StoreError};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -382,6 +385,94 @@ async fn a_start_in_doubt_is_repeated_with_the_id_that_it_was_given() {
     let again = app.start(StartRequest { id: Some(id(given)), ..unnamed }).await.unwrap();
     assert!(!again.created, "the lane had sent it all the time");
     assert_eq!(app.runs(RunFilter::default(), 10, None).await.unwrap().items.len(), 3);
+}
+
+/// The lease of the one task of `r1`.
+fn lease(store: &MemoryStore) -> Lease {
+    let record = store.inspect(|i| i.record(Partition(0), &id("r1"))).unwrap().unwrap();
+    let state = record::decode(&record[Prefix::LEN..]).unwrap();
+    let TaskPhase::Running { lease, .. } = &state.tasks[0].phase else {
+        panic!("{:?}", state.tasks[0].phase)
+    };
+    lease.clone()
+}
+
+/// Gives that task another lease, as a store does that has lost what came last, or is sent it once more.
+async fn put_lease(store: &MemoryStore, lease: Lease) {
+    let before = store.inspect(|i| i.record(Partition(0), &id("r1"))).unwrap().unwrap();
+    let mut state = record::decode(&before[Prefix::LEN..]).unwrap();
+    let TaskPhase::Running { lease: there, .. } = &mut state.tasks[0].phase else { panic!("it is leased") };
+    *there = lease;
+    let prefix = Prefix::of(&before).unwrap();
+    let lane = Nonce([prefix.version() as u8; 16]);
+    let mut bytes = Prefix::new(prefix.version() + 1, lane).0.to_vec();
+    record::encode_into(&state, &mut bytes);
+    let write = Write::Put(bytes.into());
+    let write = RunWrite { write, ..RunWrite::check(&id("r1"), Expect::Prefix(prefix)) };
+    let batch = Batch { lane, sequence: 1, writes: vec![(Partition(0), write)] };
+    assert_eq!(store.commit(&batch).await.unwrap().verdicts, [downbeat::store::Verdict::Applied]);
+}
+
+/// A server, its store, and a worker that was given the task of `r1` and has said nothing. Sessions live for a minute, so
+/// that nothing happens here because one of them goes.
+async fn given() -> (App, MemoryStore, WorkerStream, Assignment) {
+    let store = MemoryStore::new(Arc::new(Virtual(Instant::now())), 1);
+    let options = Options {
+        compile_inline: true,
+        lanes: 1,
+        lease: Span::secs(60),
+        ping_every: Span::secs(20),
+        entropy: Arc::new(SeededEntropy::new(1)),
+        ..Options::default()
+    };
+    let app = App::launch(Arc::new(store.clone()), options).await.unwrap();
+    let text = b"name: one\ntasks:\n  a: { type: work }\n";
+    app.register(None, text, Format::Yaml, false).await.unwrap();
+    let mut stream = worker(&app, 1).await;
+    assert_eq!(start(&app, "r1").await.0, Ok(true));
+    let ToWorker::Assign(mut work) = hear(&mut stream).await else { panic!("work") };
+    (app, store, stream, work.remove(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_assignment_without_an_acknowledgement_is_returned_though_its_lease_was_not_there_when_it_was_judged()
+ {
+    let (_app, store, mut stream, lost) = given().await;
+    let granted = lease(&store);
+    put_lease(&store, Lease { nonce: Nonce([99; 16]), ..granted.clone() }).await;
+    // The ack window passes; the return is refused, as the store knows of no such lease. Then it does again.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    put_lease(&store, granted).await;
+    let given_again = async {
+        loop {
+            match hear(&mut stream).await {
+                ToWorker::Assign(mut work) => return work.remove(0),
+                ToWorker::Cancel(tokens) => assert_eq!(tokens, [lost.token.clone()]),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_secs(60), given_again).await.expect("it comes again");
+    assert_eq!(again.attempt, lost.attempt);
+    assert_ne!(again.token, lost.token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_that_the_store_has_lost_is_kept_again() {
+    let (app, store, mut stream, work) = given().await;
+    stream.receive(FromWorker::Ack(vec![work.token.clone()])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let kept = lease(&store);
+    assert!(kept.acked);
+    put_lease(&store, Lease { acked: false, ..kept }).await;
+    // Only pings are heard, longer than an assignment without an acknowledgement would live.
+    let heard = tokio::time::timeout(Duration::from_mins(6), hear(&mut stream)).await;
+    assert!(heard.is_err(), "{heard:?}");
+    assert!(lease(&store).acked);
+    let outcome = TaskOutcome::Completed(Bytes::from_static(b"1"));
+    let results = FromWorker::Results(vec![TaskResult { token: work.token, outcome }]);
+    stream.receive(results).await.unwrap();
+    assert_eq!(app.run(&id("r1"), Some(Span::secs(5))).await.unwrap().status, RunStatus::Completed);
 }
 
 /// Counts how often it is looked at.

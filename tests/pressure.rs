@@ -1,5 +1,6 @@
 //! A store that is full, away or does not answer, as callers and workers of the app meet it: starts are refused before
-//! anything of them is done, results wait and are kept. Time goes on only when nothing else does.
+//! anything of them is done, results wait and are kept. And one that has lost its last moments: what a server has told it
+//! once is told again. Time goes on only when nothing else does.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,15 +11,17 @@ use downbeat::app::{App, AppError, Options, WorkerStream};
 use downbeat::dispatch::message::{
     AckStatus, Assignment, FromWorker, Hello, Subscription, TaskOutcome, TaskResult, ToWorker,
 };
+use downbeat::model::commit::{Expect, RunWrite, Write};
 use downbeat::model::document::Format;
 use downbeat::model::entropy::SeededEntropy;
 use downbeat::model::error::ErrorCode;
-use downbeat::model::ids::{RunId, TaskType, WorkflowName};
+use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, TaskType, WorkflowName};
 use downbeat::model::labels::Labels;
-use downbeat::model::run::RunStatus;
+use downbeat::model::record;
+use downbeat::model::run::{Lease, RunStatus, TaskPhase};
 use downbeat::model::time::{Clock, Span, Timestamp};
 use downbeat::store::kv::memory::{Hooks, MemoryStore, Verb};
-use downbeat::store::{Result as StoreResult, StoreError};
+use downbeat::store::{Batch, Result as StoreResult, Store as _, StoreError};
 use futures::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
@@ -225,6 +228,48 @@ async fn a_start_whose_caller_has_gone_is_not_done() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn when_the_store_is_back_starts_are_taken_though_everybody_who_waited_has_gone() {
+    let (app, gate) = server(Options { commits_in_flight: 1, ..Options::default() }).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    gate.0.send_replace(Takes::Away);
+    // After some refusals the next is told after a pause: while it lasts, another start waits and its caller gives up.
+    for n in 0..8 {
+        assert!(start(&app, &format!("refused-{n}")).await.0.is_err());
+    }
+    let own = app.clone();
+    let last = tokio::spawn(async move { start(&own, "last").await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let gone = tokio::time::timeout(Duration::from_millis(100), app.start_quietly(request("gone"))).await;
+    assert!(gone.is_err(), "{gone:?}");
+    gate.0.send_replace(Takes::All);
+    assert_eq!(last.await.unwrap().0.unwrap_err().code, ErrorCode::StoreUnavailable);
+    // Nothing comes to this lane meanwhile, not even a look at the run.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(start(&app, "after").await.0, Ok(true));
+    assert_eq!(app.measured().starts_refused, [0, 0, 1]);
+    assert!(!is_there(&app, "gone").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_writes_again_is_found_out_though_what_waits_cannot_be_read() {
+    let (app, gate) = server(Options::default()).await;
+    assert_eq!(start(&app, "before").await.0, Ok(true));
+    gate.0.send_replace(Takes::Blind);
+    let own = app.clone();
+    // Of a run that is not at hand, and so has to be read.
+    let waits = tokio::spawn(async move { own.cancel(&id("other"), false, false).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    gate.0.send_replace(Takes::Away);
+    assert!(start(&app, "refused").await.0.is_err());
+    gate.0.send_replace(Takes::Blind);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(app.measured().lanes[0].letters, 1, "it waits");
+    assert_eq!(start(&app, "after").await.0, Ok(true));
+    gate.0.send_replace(Takes::All);
+    assert_eq!(waits.await.unwrap().unwrap_err().code, ErrorCode::RunNotFound);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_full_mailbox_refuses_starts_soon_and_results_do_not_wait_behind_them() {
     let (app, gate) = server(Options { mailbox: 4, commits_in_flight: 1, ..Options::default() }).await;
     let mut stream = worker(&app, 1).await;
@@ -340,6 +385,94 @@ async fn a_start_in_doubt_is_repeated_with_the_id_that_it_was_given() {
     let again = app.start(StartRequest { id: Some(id(given)), ..unnamed }).await.unwrap();
     assert!(!again.created, "the lane had sent it all the time");
     assert_eq!(app.runs(RunFilter::default(), 10, None).await.unwrap().items.len(), 3);
+}
+
+/// The lease of the one task of `r1`.
+fn lease(store: &MemoryStore) -> Lease {
+    let record = store.inspect(|i| i.record(Partition(0), &id("r1"))).unwrap().unwrap();
+    let state = record::decode(&record[Prefix::LEN..]).unwrap();
+    let TaskPhase::Running { lease, .. } = &state.tasks[0].phase else {
+        panic!("{:?}", state.tasks[0].phase)
+    };
+    lease.clone()
+}
+
+/// Gives that task another lease, as a store does that has lost what came last, or is sent it once more.
+async fn put_lease(store: &MemoryStore, lease: Lease) {
+    let before = store.inspect(|i| i.record(Partition(0), &id("r1"))).unwrap().unwrap();
+    let mut state = record::decode(&before[Prefix::LEN..]).unwrap();
+    let TaskPhase::Running { lease: there, .. } = &mut state.tasks[0].phase else { panic!("it is leased") };
+    *there = lease;
+    let prefix = Prefix::of(&before).unwrap();
+    let lane = Nonce([prefix.version() as u8; 16]);
+    let mut bytes = Prefix::new(prefix.version() + 1, lane).0.to_vec();
+    record::encode_into(&state, &mut bytes);
+    let write = Write::Put(bytes.into());
+    let write = RunWrite { write, ..RunWrite::check(&id("r1"), Expect::Prefix(prefix)) };
+    let batch = Batch { lane, sequence: 1, writes: vec![(Partition(0), write)] };
+    assert_eq!(store.commit(&batch).await.unwrap().verdicts, [downbeat::store::Verdict::Applied]);
+}
+
+/// A server, its store, and a worker that was given the task of `r1` and has said nothing. Sessions live for a minute, so
+/// that nothing happens here because one of them goes.
+async fn given() -> (App, MemoryStore, WorkerStream, Assignment) {
+    let store = MemoryStore::new(Arc::new(Virtual(Instant::now())), 1);
+    let options = Options {
+        compile_inline: true,
+        lanes: 1,
+        lease: Span::secs(60),
+        ping_every: Span::secs(20),
+        entropy: Arc::new(SeededEntropy::new(1)),
+        ..Options::default()
+    };
+    let app = App::launch(Arc::new(store.clone()), options).await.unwrap();
+    let text = b"name: one\ntasks:\n  a: { type: work }\n";
+    app.register(None, text, Format::Yaml, false).await.unwrap();
+    let mut stream = worker(&app, 1).await;
+    assert_eq!(start(&app, "r1").await.0, Ok(true));
+    let ToWorker::Assign(mut work) = hear(&mut stream).await else { panic!("work") };
+    (app, store, stream, work.remove(0))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_assignment_without_an_acknowledgement_is_returned_though_its_lease_was_not_there_when_it_was_judged()
+ {
+    let (_app, store, mut stream, lost) = given().await;
+    let granted = lease(&store);
+    put_lease(&store, Lease { nonce: Nonce([99; 16]), ..granted.clone() }).await;
+    // The ack window passes; the return is refused, as the store knows of no such lease. Then it does again.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    put_lease(&store, granted).await;
+    let given_again = async {
+        loop {
+            match hear(&mut stream).await {
+                ToWorker::Assign(mut work) => return work.remove(0),
+                ToWorker::Cancel(tokens) => assert_eq!(tokens.concat(), lost.token),
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let again = tokio::time::timeout(Duration::from_mins(1), given_again).await.expect("it comes again");
+    assert_eq!(again.attempt, lost.attempt);
+    assert_ne!(again.token, lost.token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acknowledgement_that_the_store_has_lost_is_kept_again() {
+    let (app, store, mut stream, work) = given().await;
+    stream.receive(FromWorker::Ack(vec![work.token.clone()])).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let kept = lease(&store);
+    assert!(kept.acked);
+    put_lease(&store, Lease { acked: false, ..kept }).await;
+    // Only pings are heard, longer than an assignment without an acknowledgement would live.
+    let heard = tokio::time::timeout(Duration::from_mins(6), hear(&mut stream)).await;
+    assert!(heard.is_err(), "{heard:?}");
+    assert!(lease(&store).acked);
+    let outcome = TaskOutcome::Completed(Bytes::from_static(b"1"));
+    let results = FromWorker::Results(vec![TaskResult { token: work.token, outcome }]);
+    stream.receive(results).await.unwrap();
+    assert_eq!(app.run(&id("r1"), Some(Span::secs(5))).await.unwrap().status, RunStatus::Completed);
 }
 
 /// Counts how often it is looked at.

@@ -106,6 +106,7 @@ pub fn env(n: u8) -> Env {
         nonce: Nonce([n; 16]),
         random: 7,
         lease: downbeat::engine::limits::LEASE,
+        unacked: downbeat::engine::limits::UNACKED,
     }
 }
 

@@ -74,8 +74,8 @@ enum State {
 
 /// What a look has found.
 enum Found {
-    /// The next entries of a part.
-    Entries(usize, Vec<Rendered>),
+    /// The next entries of a part, and where it is followed from where that was only guessed.
+    Entries(usize, Vec<Rendered>, Vec<(Partition, StreamPosition)>),
     /// Entries of a part are missing.
     Lost(usize),
     /// Where every stream ends that can be read.
@@ -162,6 +162,13 @@ impl Follower {
 
     /// A look has found something.
     fn take(&mut self, inner: &Arc<Inner>, found: Found, queue: &mut VecDeque<EventItem>) {
+        if let Found::Entries(_, _, known) = &found {
+            for (partition, position) in known {
+                if let Some(at) = self.at.positions.get_mut(usize::from(partition.0)) {
+                    *at = *position;
+                }
+            }
+        }
         match found {
             Found::Lost(part) => {
                 // Whoever is reset begins anew with all parts, so that it is not reset by one after the other.
@@ -180,7 +187,7 @@ impl Follower {
                 queue.push_back(EventItem::Reset);
                 self.look_at_all(inner);
             }
-            Found::Entries(part, entries) if entries.is_empty() => {
+            Found::Entries(part, entries, _) if entries.is_empty() => {
                 let again = State::Looking { again: true };
                 if self.parts.get(part) == Some(&again) {
                     return self.look(inner, part);
@@ -196,7 +203,7 @@ impl Follower {
                     self.tell(&entry, queue);
                 }
             }
-            Found::Entries(part, entries) => {
+            Found::Entries(part, entries, _) => {
                 for entry in &entries {
                     self.tell(entry, queue);
                 }
@@ -255,12 +262,28 @@ impl Follower {
 
 /// The next entries of a part, as soon as they can be read.
 async fn look(inner: Arc<Inner>, part: usize, at: GlobalCursor, kinds: Kinds) -> Found {
-    let partitions = inner.hub.partitions(part).iter().copied();
-    let after: Vec<_> = partitions.clone().map(|p| (p, at.after(p))).collect();
-    let told: Vec<_> = partitions.map(|p| (p, at.position(p))).collect();
+    let partitions = inner.hub.partitions(part);
     let mut pause = PAUSE.0;
     loop {
         let looked = async {
+            // Where a part could not say where it ends it is followed by the clock, which may be set back: as soon as it
+            // can say so, nothing that comes from then on may stand before that.
+            let mut at = at.clone();
+            let mut known = Vec::new();
+            if partitions.iter().any(|p| at.position(*p).is_moment()) {
+                let bounds = inner.store.stream_bounds(partitions).await.map_err(store_error)?;
+                for (partition, bounds) in partitions.iter().zip(bounds) {
+                    if let Some(position) = at.positions.get_mut(usize::from(partition.0))
+                        && position.is_moment()
+                        && bounds.last < *position
+                    {
+                        *position = bounds.last;
+                        known.push((*partition, bounds.last));
+                    }
+                }
+            }
+            let after: Vec<_> = partitions.iter().map(|p| (*p, at.after(*p))).collect();
+            let told: Vec<_> = partitions.iter().map(|p| (*p, at.position(*p))).collect();
             let entries = inner.store.read_events(&after, CATCH_UP, Span(0)).await.map_err(store_error)?;
             // Of what was told in part, the rest comes first.
             let begins = |(partition, position): &(Partition, StreamPosition)| {
@@ -271,7 +294,7 @@ async fn look(inner: Arc<Inner>, part: usize, at: GlobalCursor, kinds: Kinds) ->
             if !told.iter().all(begins) || has_gap(&inner, &told).await.map_err(store_error)? {
                 return Ok(Found::Lost(part));
             }
-            Ok::<_, AppError>(Found::Entries(part, render::entries(&inner, &entries, kinds).await?))
+            Ok::<_, AppError>(Found::Entries(part, render::entries(&inner, &entries, kinds).await?, known))
         };
         match looked.await {
             Ok(found) => return found,

@@ -170,20 +170,28 @@ impl Measures {
 pub(crate) struct Stuck {
     /// In ms after `begun` plus one; 0: it takes.
     since: AtomicU64,
+    /// From then on nothing is known, in ms after `begun`.
+    until: AtomicU64,
     begun: Instant,
 }
 
 impl Default for Stuck {
     fn default() -> Self {
-        Self { since: AtomicU64::new(0), begun: Instant::now() }
+        Self { since: AtomicU64::new(0), until: AtomicU64::new(u64::MAX), begun: Instant::now() }
     }
 }
 
 impl Stuck {
     /// None: it takes.
     pub(crate) fn since(&self, since: Option<Instant>) {
-        let ms = since.map_or(0, |at| at.saturating_duration_since(self.begun).as_millis() as u64 + 1);
-        self.since.store(ms, Relaxed);
+        self.since_until(since, None);
+    }
+
+    /// The same, and from `until` on that is not known any more: whoever asks then finds out.
+    pub(crate) fn since_until(&self, since: Option<Instant>, until: Option<Instant>) {
+        let ms = |at: Instant| at.saturating_duration_since(self.begun).as_millis() as u64;
+        self.until.store(until.map_or(u64::MAX, ms), Relaxed);
+        self.since.store(since.map_or(0, |at| ms(at) + 1), Relaxed);
     }
 
     /// From now on, unless it was before.
@@ -195,9 +203,11 @@ impl Stuck {
 
     /// For how long.
     pub(crate) fn long(&self) -> Duration {
+        let now = self.begun.elapsed();
         match self.since.load(Relaxed) {
             0 => Duration::ZERO,
-            ms => self.begun.elapsed().saturating_sub(Duration::from_millis(ms - 1)),
+            _ if now >= Duration::from_millis(self.until.load(Relaxed)) => Duration::ZERO,
+            ms => now.saturating_sub(Duration::from_millis(ms - 1)),
         }
     }
 }
@@ -342,6 +352,14 @@ mod tests {
         stuck.begins();
         tokio::time::advance(Duration::from_millis(500)).await;
         assert_eq!(stuck.long(), Duration::from_millis(500));
+        let (since, until) = (Instant::now(), Instant::now() + Duration::from_secs(2));
+        stuck.since_until(Some(since), Some(until));
+        tokio::time::advance(Duration::from_millis(1_999)).await;
+        assert_eq!(stuck.long(), Duration::from_millis(1_999));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(stuck.long(), Duration::ZERO, "nobody has said so since");
+        stuck.since(Some(since));
+        assert_eq!(stuck.long(), Duration::from_secs(2));
     }
 
     #[test]

@@ -37,6 +37,15 @@ pub struct Options {
     pub entropy: Arc<dyn Entropy>,
 }
 
+impl Options {
+    /// See [`Env::unacked`](crate::engine::Env::unacked). An acknowledgement is kept, or found to be missing, within the
+    /// window; what became of that is looked at with every ping, of which some go by within a lease.
+    #[must_use]
+    pub fn unacked(&self) -> Span {
+        Span(self.lease.0.saturating_mul(4).saturating_add(self.ack_within.0.saturating_mul(2)))
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

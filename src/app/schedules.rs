@@ -404,8 +404,15 @@ fn rehearsed(
     let home = name.home();
     let nonce = inner.options.entropy.nonce();
     let partition = inner.partition_of(&home);
-    let lease = inner.options.lease;
-    let env = Env { now: inner.clock.now(), lease_now: LeaseTime(0), partition, nonce, random: 0, lease };
+    let env = Env {
+        now: inner.clock.now(),
+        lease_now: LeaseTime(0),
+        partition,
+        nonce,
+        random: 0,
+        lease: inner.options.lease,
+        unacked: inner.options.unacked(),
+    };
     let known = known.map(Home::Schedule);
     let base = known.as_ref().map(|state| (state, Prefix::new(1, nonce)));
     let mut txn = HomeTxn::new(&home, base, env);

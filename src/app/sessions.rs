@@ -481,12 +481,14 @@ async fn renewals(inner: &Inner, pulse: &Pulse) {
 }
 
 /// Looks whether what workers here have held for long is still theirs: another server may have cancelled the
-/// run or fenced the attempt, and only the one that did so told its own workers.
+/// run or fenced the attempt, and only the one that did so told its own workers. And whether the store knows what the
+/// ack window has found: it was told once, and may have lost that, or have had nothing to apply it to just then.
 async fn review(inner: &Inner, now: Instant) {
     let flights = inner.dispatcher.lock().long_flights(now, inner.options.ack_within);
     for some in flights.chunks(REVIEW_MAX) {
-        let tokens: Vec<_> = some.iter().filter_map(|(k, t)| Some((*k, t, own_token(inner, t)?))).collect();
-        let keys: Vec<_> = tokens.iter().map(|(_, _, t)| (t.partition, t.run.clone())).collect();
+        let tokens: Vec<_> =
+            some.iter().filter_map(|flight| Some((flight, own_token(inner, &flight.token)?))).collect();
+        let keys: Vec<_> = tokens.iter().map(|(_, t)| (t.partition, t.run.clone())).collect();
         let states = match super::records::load(&*inner.store, &keys).await {
             Ok(states) => states,
             Err(error) => {
@@ -494,15 +496,16 @@ async fn review(inner: &Inner, now: Instant) {
                 return;
             }
         };
-        for ((key, text, token), state) in tokens.into_iter().zip(states) {
-            let held = match &state {
-                None => false,
-                Some(state) => state.tasks.iter().any(
-                    |t| matches!(&t.phase, TaskPhase::Running { lease, .. } if lease.nonce == token.nonce),
-                ),
-            };
-            if !held {
-                inner.dispatcher.lock().withdraw(key, text);
+        for ((flight, token), state) in tokens.into_iter().zip(states) {
+            let kept = state.iter().flat_map(|state| &state.tasks).find_map(|t| {
+                let TaskPhase::Running { lease, .. } = &t.phase else { return None };
+                (lease.nonce == token.nonce).then_some(lease.acked)
+            });
+            match (kept, flight.acked) {
+                (None, _) => inner.dispatcher.lock().withdraw(flight.session, &flight.token),
+                (Some(false), Some(true)) => keep_ack(inner, &flight.token).await,
+                (Some(false), Some(false)) => undelivered(inner, &flight.token).await,
+                (Some(true), _) | (Some(false), None) => {}
             }
         }
     }

@@ -151,6 +151,17 @@ pub struct Heard {
     pub at: Instant,
 }
 
+/// An attempt that a worker has held for long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LongFlight {
+    /// The stream.
+    pub session: SessionKey,
+    /// Which.
+    pub token: String,
+    /// Whether the worker said that it has it; none: [`Dispatcher::check_acks`] has not come to it yet.
+    pub acked: Option<bool>,
+}
+
 /// What the ack window asks for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct AckWork {
@@ -410,13 +421,17 @@ impl Dispatcher {
     }
 
     /// Attempts that open sessions have held for at least `age`.
-    pub fn long_flights(&self, now: Instant, age: Span) -> Vec<(SessionKey, String)> {
+    pub fn long_flights(&self, now: Instant, age: Span) -> Vec<LongFlight> {
         let age = age.to_std();
         let busy = self.rounds.busy.iter().filter_map(|k| Some((k, self.sessions.get(k)?)));
         busy.filter(|(_, s)| !s.detached)
             .flat_map(|(k, s)| {
                 let long = s.flights.iter().filter(move |(_, f)| now.duration_since(f.since) >= age);
-                long.map(|(token, _)| (*k, token.clone()))
+                long.map(|(token, f)| LongFlight {
+                    session: *k,
+                    token: token.clone(),
+                    acked: f.ack_kept.then_some(f.acked),
+                })
             })
             .collect()
     }
@@ -639,12 +654,12 @@ impl Dispatcher {
         self.sessions.get(&key).map_or(0, |s| s.flights.len())
     }
 
-    /// The stream of a session here, if it has this epoch, was open at `since` already and does not hold `token`:
-    /// a lease of that session which nobody works on.
+    /// The stream of a session here, if it has this epoch (or an earlier one: the store has lost that there was a later
+    /// one), was open at `since` already and does not hold `token`: a lease of that session which nobody works on.
     pub fn lacks(&self, id: &SessionId, epoch: u32, token: &str, since: Instant) -> Option<SessionKey> {
         let key = self.key_of(id)?;
         let session = self.sessions.get(&key)?;
-        let ours = session.id.as_ref().is_some_and(|(_, e)| *e == epoch) && !session.detached;
+        let ours = session.id.as_ref().is_some_and(|(_, e)| *e <= epoch) && !session.detached;
         (ours && session.opened <= since && !session.flights.contains_key(token)).then_some(key)
     }
 

@@ -6,6 +6,9 @@ use crate::model::time::Span;
 /// [`Env::lease`](super::Env::lease).
 pub const LEASE: Span = Span::secs(10);
 
+/// The default of [`Env::unacked`](super::Env::unacked).
+pub const UNACKED: Span = Span::secs(44);
+
 /// A session whose time has passed while its server is gone as well is waited for so much longer (lease clock): its
 /// worker may be well, at work, and unable to say so to a server that was stopped and goes on, or is replaced.
 pub const ORPHANED: Span = Span::secs(20);

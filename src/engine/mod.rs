@@ -86,6 +86,9 @@ pub struct Env {
     /// How long a worker session lives without a sign of life, and so how soon a run looks at the sessions that hold its
     /// attempts (a look that comes early finds nothing and arms again).
     pub lease: Span,
+    /// A lease whose worker has not said for so long that it has the task is of a delivery that was lost, however alive
+    /// its session is (lease clock). Longer than any server takes to keep an acknowledgement, or to return what got none.
+    pub unacked: Span,
 }
 
 /// Payloads of the run that are at hand.

@@ -1,6 +1,6 @@
 //! Hand-made plans and a small world to run them in, for the tests of the engine.
 
-use super::limits::LEASE;
+use super::limits::{LEASE, UNACKED};
 use super::{Decision, Env, Payloads, Stop, Txn, queued};
 use crate::model::command::{AttemptKey, Command, LeaseTask, Outcome, ReportedFailure, Start};
 use crate::model::commit::{QueueEntry, QueueOp, WakeOp};
@@ -171,6 +171,7 @@ impl World {
             nonce: Nonce([self.nonce as u8; 16]),
             random: self.nonce.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             lease: LEASE,
+            unacked: UNACKED,
         }
     }
 
@@ -212,6 +213,7 @@ impl World {
             nonce: Nonce(nonce),
             random: self.random,
             lease: self.lease,
+            unacked: UNACKED.max(Span(self.lease.0 * 4)),
         };
         let source = self.source();
         let mut txn = match (&self.state, self.prefix) {
@@ -353,6 +355,7 @@ impl World {
             nonce: Nonce(nonce),
             random: self.random,
             lease: self.lease,
+            unacked: UNACKED.max(Span(self.lease.0 * 4)),
         };
         let source = self.source();
         let mut txn = Txn::existing(&self.plan, self.run(), self.prefix.unwrap(), &source, env);

@@ -5,6 +5,7 @@
 //! at which they come if that clock runs at full speed. It can only be slower, so a look may come early,
 //! never late; it then finds nothing due and arms again.
 
+use super::Env;
 use super::bodies::TIMED_OUT;
 use super::graph::Cascade;
 use super::limits::{HEARTBEAT_SHARE, IDLE_LOOK, LOST_DELIVERIES_MAX, ORPHANED, REDELIVER, RESUMING};
@@ -57,14 +58,20 @@ enum Loss {
     Delivery,
 }
 
-/// Whether what keeps a lease alive is gone; else when to look again, on the lease clock. `within`: [`super::Env::lease`].
-fn holder_lost(lease: &Lease, sessions: &Sessions, within: Span, now: LeaseTime) -> Result<Loss, LeaseTime> {
+/// Whether what keeps a lease alive is gone; else when to look again, on the lease clock.
+fn holder_lost(lease: &Lease, sessions: &Sessions, env: &Env) -> Result<Loss, LeaseTime> {
+    let (within, now) = (env.lease, env.lease_now);
     let lost = if lease.acked { Loss::Worker } else { Loss::Delivery };
     let (id, epoch) = match &lease.holder {
         Holder::Claim { deadline } if *deadline <= now => return Ok(lost),
         Holder::Claim { deadline } => return Err(*deadline),
         Holder::Session { id, epoch } => (id, *epoch),
     };
+    // Whoever gave it out returns it long before, unless it was kept from that: by an end of its stream of which the store
+    // then lost the trace, say. That the session goes on says nothing of an attempt that it may never have heard of.
+    if !lease.acked && lease.leased_at.plus(env.unacked) <= now {
+        return Ok(lost);
+    }
     // The sessions were read before this decision; a lease younger than that cannot be of one that had gone
     // by then, and no session goes within its lease.
     let Some(view) = sessions.get(id) else {
@@ -154,7 +161,7 @@ impl Step<'_> {
                     self.revoke(i);
                     return self.fail_attempt(i, &words, again, Ending::TimedOut, cascade);
                 }
-                match holder_lost(lease, sessions, self.env.lease, self.env.lease_now) {
+                match holder_lost(lease, sessions, &self.env) {
                     Ok(Loss::Worker) => {
                         let words = Words::new(
                             "worker_lost",
@@ -258,7 +265,7 @@ impl Step<'_> {
                     if let Some(heartbeat) = plan.timeout.heartbeat {
                         no_later(self.wall(heartbeat_deadline(lease, heartbeat)));
                     }
-                    if let Err(again) = holder_lost(lease, sessions, self.env.lease, self.env.lease_now) {
+                    if let Err(again) = holder_lost(lease, sessions, &self.env) {
                         no_later(self.wall(again));
                     }
                 }

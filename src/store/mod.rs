@@ -282,9 +282,14 @@ impl StreamPosition {
         Self(ms, u64::MAX)
     }
 
+    /// Whether it is an [end of a millisecond](Self::end_of).
+    pub fn is_moment(self) -> bool {
+        self == Self::end_of(self.0)
+    }
+
     /// See [`Store::resumable`]; `stands`: an entry is at it.
     pub(crate) fn is_resumable(self, stands: bool, trimmed_through: Self) -> bool {
-        let told_of_nothing = self == Self::default() || self == Self::end_of(self.0);
+        let told_of_nothing = self == Self::default() || self.is_moment();
         self == trimmed_through || (self > trimmed_through && (stands || told_of_nothing))
     }
 

@@ -29,7 +29,7 @@ const STARTS: Duration = Duration::from_secs(50);
 /// After a lost tail more: a lease that its worker knows nothing of is found only when chance has the worker's own
 /// server look at the run.
 const QUIET: Duration = Duration::from_mins(4);
-/// Every reader has been told everything so long after that.
+/// No reader that has more to hear waits so long for the next event.
 const CATCH_UP: Duration = Duration::from_secs(30);
 
 /// What a seed came to.
@@ -127,9 +127,17 @@ async fn live(world: &Arc<World>) {
     }
     let missing = |cell: &Mutex<Option<Seen>>| cell.lock().as_ref().map_or(Vec::new(), |s| s.missing(world));
     if !world.failed() {
-        // One that has much to read yet, and looks at every run meanwhile, is given the time.
+        // One that has much to read yet, and looks at runs meanwhile, is given the time as long as it goes on.
         let told = || seen.iter().all(|cell| missing(cell).is_empty());
-        world.until(CATCH_UP, Duration::from_millis(500), told).await;
+        let heard = || seen.iter().map(|cell| cell.lock().as_ref().map_or(0, Seen::heard)).sum::<u64>();
+        loop {
+            let before = heard();
+            let goes_on = || told() || heard() > before;
+            let went_on = world.until(CATCH_UP, Duration::from_millis(500), goes_on).await;
+            if !went_on || told() || world.failed() {
+                break;
+            }
+        }
     }
     for (n, cell) in seen.iter().enumerate().filter(|_| !world.failed()) {
         for what in missing(cell) {

@@ -24,6 +24,8 @@ pub(crate) struct Seen {
     /// By run: when it began, and the ordinal that comes next.
     runs: BTreeMap<RunId, (Instant, usize)>,
     resets: u32,
+    /// Events that it heard, resets or not.
+    heard: u64,
 }
 
 /// Whether an event tells of an entry.
@@ -41,7 +43,7 @@ fn is(event: &EventView, entry: &LogEntry, truth: &crate::audit::Truth) -> bool 
 
 impl Seen {
     fn new() -> Self {
-        Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0 }
+        Self { since: Instant::now(), runs: BTreeMap::new(), resets: 0, heard: 0 }
     }
 
     /// The store lost its tail after this reader began: with the wall clock set back its position may come a second time,
@@ -52,7 +54,19 @@ impl Seen {
         audit.last_rolled_back.is_some_and(|at| set_back || at >= self.since)
     }
 
+    /// Begins anew.
+    fn again(seen: Option<&Self>, reset: bool) -> Self {
+        let (resets, heard) = seen.map_or((0, 0), |s| (s.resets + u32::from(reset), s.heard));
+        Self { resets, heard, ..Self::new() }
+    }
+
+    /// Events that it heard.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard
+    }
+
     fn event(&mut self, world: &World, event: &EventView, name: &str) {
+        self.heard += 1;
         let audit = world.audit.lock();
         // Of a schedule, of which there are none here.
         let Some(run) = &event.run else { return };
@@ -153,8 +167,8 @@ pub(crate) async fn follow_all(world: Arc<World>, number: usize, seen: Arc<Mutex
         };
         if cursor.is_none() {
             // Nothing was told that could be resumed after: from now on.
-            let resets = seen.lock().as_ref().map_or(0, |s| s.resets);
-            *seen.lock() = Some(Seen { resets, ..Seen::new() });
+            let mut seen = seen.lock();
+            *seen = Some(Seen::again(seen.as_ref(), false));
         }
         world.note(format_args!("{name} reads from server {server}"));
         read_all(&world, &mut rng, server, &mut feed, &mut cursor, &seen, &name).await;
@@ -185,8 +199,8 @@ async fn read_all(
                 if !trimmed && world.audit.lock().last_rolled_back.is_none() {
                     world.violation(format_args!("{name} is reset, and nothing was trimmed or lost"));
                 }
-                let resets = seen.lock().as_ref().map_or(0, |s| s.resets);
-                *seen.lock() = Some(Seen { resets: resets + 1, ..Seen::new() });
+                let mut seen = seen.lock();
+                *seen = Some(Seen::again(seen.as_ref(), true));
                 *cursor = None;
             }
             Some(EventItem::Event(event)) => {

@@ -269,6 +269,7 @@ fn env(inner: &Inner, partition: Partition) -> Env {
         nonce: inner.options.entropy.nonce(),
         random: inner.options.entropy.next() as u64,
         lease: inner.options.lease,
+        unacked: inner.options.unacked(),
     }
 }
 

@@ -36,12 +36,15 @@ use slot::{Known, Slots};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Decisions in one batch at most.
 const BATCH_DECISIONS: usize = 128;
 /// Bytes in one batch at most, unless one decision alone is larger.
 const BATCH_BYTES: usize = 512 << 10;
+/// That a store takes nothing counts as known for so long after a batch of which it took nothing.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 
 pub(crate) struct Lane {
     inner: Arc<Inner>,
@@ -55,8 +58,10 @@ pub(crate) struct Lane {
     /// Letters that are in a slot, and those of them that are starts.
     waiting: usize,
     starts: usize,
-    /// Since when the store has taken nothing although something was sent.
+    /// Since when the store has taken nothing although something was sent; see [`Lane::tell_how_it_stands`].
     stuck: Option<Instant>,
+    /// When it was last known to have taken nothing of a batch.
+    refused: Instant,
     /// Batches in a row of which it took nothing.
     failed: u32,
     /// Letters to ourselves (returned assignments), handled before new ones.
@@ -79,6 +84,7 @@ impl Lane {
             waiting: 0,
             starts: 0,
             stuck: None,
+            refused: Instant::now(),
             failed: 0,
             own: Vec::new(),
         }
@@ -135,13 +141,21 @@ impl Lane {
         }
     }
 
-    fn tell_how_it_stands(&self) {
+    /// Whether the store takes anything is known only while something is tried. So that a lane is stuck is said as long
+    /// as a batch is under way, and after one of which nothing was taken for [`ASK_AGAIN`], as long as letters wait.
+    /// Whatever becomes of these (dropped, refused, found to need no commit, kept from their runs by a reading that
+    /// fails): then a start finds out whether the store is back.
+    fn tell_how_it_stands(&mut self) {
+        if self.commits == 0 && self.waiting == 0 {
+            self.stuck = None;
+        }
+        let until = (self.commits == 0).then(|| self.refused + ASK_AGAIN);
         let gauges = &self.inbox.gauges;
         gauges.waiting.store(self.waiting as u64, Relaxed);
         gauges.starts.store(self.starts as u64, Relaxed);
         gauges.commits.store(self.commits as u64, Relaxed);
         gauges.cached.store(self.slots.bytes() as u64, Relaxed);
-        gauges.stuck.since(self.stuck);
+        gauges.stuck.since_until(self.stuck, until);
     }
 
     fn deliver(&mut self, envelope: Envelope) {
@@ -375,14 +389,11 @@ impl Lane {
             Done::NotApplied(pending, error) => {
                 self.commits -= 1;
                 self.failed = self.failed.saturating_add(1);
+                self.refused = Instant::now();
                 self.inner.measures.not_applied.fetch_add(1, Relaxed);
                 let error = store_error(error);
                 for p in pending {
                     self.refuse_starts(p, &error);
-                }
-                // With nothing left to try, the next start is what finds out whether the store is back.
-                if self.commits == 0 && self.waiting == 0 {
-                    self.stuck = None;
                 }
             }
             Done::Lost(pending, outcomes) => {

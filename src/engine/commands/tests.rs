@@ -346,6 +346,7 @@ fn the_input_of_a_leased_task_is_null_without_a_template() {
         nonce: Nonce([1; 16]),
         random: 0,
         lease: w.lease,
+        unacked: crate::engine::limits::UNACKED,
     };
     let prefix = crate::model::ids::Prefix::new(1, Nonce([1; 16]));
     let txn = Txn::existing(&w.plan, w.run(), prefix, &Nothing, env);

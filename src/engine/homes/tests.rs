@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::limits::LEASE;
+use crate::engine::limits::{LEASE, UNACKED};
 use crate::model::home::{Bucket, Claim, Semaphore};
 use crate::model::ids::{Nonce, Partition, TaskPath};
 use crate::model::outbox::Parcel;
@@ -34,6 +34,7 @@ impl Stage {
             nonce: Nonce([self.nonce; 16]),
             random: u64::from(self.nonce),
             lease: LEASE,
+            unacked: UNACKED,
         };
         let mut txn = HomeTxn::new(&self.id, self.home.as_ref().map(|(h, p)| (h, *p)), env);
         let outcome = txn.apply(&command);

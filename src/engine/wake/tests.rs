@@ -1,5 +1,5 @@
 use super::*;
-use crate::engine::limits::LEASE;
+use crate::engine::limits::{LEASE, UNACKED};
 use crate::engine::testing::{World, chain, failure, plan, session, start};
 use crate::model::command::{AttemptKey, Command, Outcome};
 use crate::model::event::EventKind;
@@ -210,6 +210,27 @@ fn a_vanished_session_costs_an_attempt_only_if_it_had_acknowledged() {
             );
         }
         assert_eq!(w.revoked.len(), 1);
+    }
+}
+
+#[test]
+fn a_delivery_that_nobody_acknowledges_is_lost_however_alive_its_session_is() {
+    for acked in [false, true] {
+        let mut w = World::started(chain(1));
+        let attempt = w.lease(0);
+        if acked {
+            ack(&mut w, &attempt);
+        }
+        // Its session is renewed and looked at again and again.
+        while w.lease_now < w.held(0).unwrap().leased_at.plus(UNACKED) {
+            assert_eq!((w.wake_with(alive(LEASE)), w.statuses()), (Outcome::Nothing, vec!["running"]));
+            w.pass(S);
+        }
+        w.wake_with(alive(LEASE));
+        let task = &w.run().tasks[0];
+        let (lost, revoked) = if acked { (0, 0) } else { (1, 1) };
+        assert_eq!((task.attempt, task.lost_deliveries, w.revoked.len()), (1, lost, revoked));
+        assert_eq!(w.statuses(), [if acked { "running" } else { "queued" }]);
     }
 }
 

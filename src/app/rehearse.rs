@@ -16,7 +16,7 @@ mod children;
 mod limits;
 
 use super::render::{AtHand, text_of};
-use crate::engine::limits::{HEARTBEAT_SHARE, LEASE, UNACKED};
+use crate::engine::limits::{HEARTBEAT_SHARE, LEASE};
 use crate::engine::{self, Env, Payloads, Stop, Txn};
 use crate::model::command::{
     AttemptKey, Command, LeaseTask, Outcome, Refusal, ReportedFailure, SessionView, Start,
@@ -292,7 +292,8 @@ impl<'a> Stage<'a> {
             nonce: Nonce(u128::from(self.nonce).to_be_bytes()),
             random: 0,
             lease: LEASE,
-            unacked: UNACKED,
+            // Whoever is given an attempt here knows of it, however long it takes.
+            unacked: Span(i64::MAX),
         };
         let mut txn = match (&self.state, self.prefix) {
             (Some(state), Some(prefix)) => Txn::existing(self.plan, state, prefix, &self.kept, env),

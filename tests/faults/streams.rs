@@ -110,7 +110,10 @@ async fn a_worker_on_a_half_open_connection_comes_back_with_what_it_holds() {
 
 #[tokio::test]
 async fn tasks_behind_a_half_open_connection_are_elsewhere_after_the_lease() {
-    let (_redis, server) = site();
+    // By default a connection is asked every 10 s whether anybody is there, and has 10 s to answer.
+    let pings = [("DOWNBEAT_LIMIT_PING", "1s"), ("DOWNBEAT_LIMIT_PING_ANSWER", "1s")];
+    let redis = RedisServer::start(Options::default());
+    let server = Server::serve_with(&redis.url(), free_address(), &[QUICK, &pings].concat());
     let proxy = Proxy::start(server.address());
     register(*server, "w", "tasks: { t: { type: work, retry: { initial: 10ms } } }").await;
     let (mut deaf, _) = Worker::hello(&Door(proxy.address()), "work", 3).await;

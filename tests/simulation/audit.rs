@@ -54,8 +54,9 @@ pub(crate) struct Audit {
     plans: BTreeMap<(WorkflowName, u32), Arc<Plan>>,
     applied: BTreeSet<(Nonce, u64)>,
     sent: BTreeMap<(Nonce, u64), u64>,
+    decided: BTreeMap<(Nonce, u64), Instant>,
     pub(crate) commits: u64,
-    /// When each lease was taken.
+    /// When each lease was decided on: its times count from then, however long the store took to commit it.
     leased: BTreeMap<Nonce, Instant>,
     pub(crate) last_rolled_back: Option<Instant>,
     /// Records of slots that stand in the store.
@@ -93,6 +94,11 @@ impl Audit {
     /// Whether the store has applied this batch before: it then answers as it did.
     pub(crate) fn was_applied(&self, batch: &Batch) -> bool {
         self.applied.contains(&(batch.lane, batch.sequence))
+    }
+
+    /// When a batch was sent first: what it says was decided by then.
+    pub(crate) fn decided(&mut self, batch: &Batch) -> Instant {
+        *self.decided.entry((batch.lane, batch.sequence)).or_insert_with(Instant::now)
     }
 
     /// How often a batch was sent before this time.
@@ -253,7 +259,7 @@ impl Audit {
         let from = old.as_ref().map_or(0, |o| o.state.log.len());
         for task in &state.tasks {
             if let TaskPhase::Running { lease, .. } = &task.phase {
-                self.leased.entry(lease.nonce).or_insert_with(Instant::now);
+                self.leased.entry(lease.nonce).or_insert(decided);
             }
         }
         let news: Vec<_> = state.log.iter().skip(from).map(|e| short(e, &state, &plan)).collect();

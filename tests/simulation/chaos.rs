@@ -293,7 +293,7 @@ impl Store for ChaosStore {
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
-        let decided = Instant::now();
+        let decided = self.world.audit.lock().decided(batch);
         let fate = self.go().await?;
         if fate.full && !self.world.audit.lock().was_applied(batch) {
             return Err(StoreError::Full("simulated".to_owned()));

@@ -20,18 +20,7 @@ use bytes::Bytes;
 
 /// The write of a record alone, over none. What stands beside it is left out.
 pub fn bare(run: &RunId, record: Bytes) -> RunWrite {
-    RunWrite {
-        run: run.clone(),
-        expect: Expect::Absent,
-        write: Write::Put(record),
-        payloads: Vec::new(),
-        queue: Vec::new(),
-        wake: WakeOp::Keep,
-        index: None,
-        retain_until: None,
-        event: None,
-        of: None,
-    }
+    RunWrite::bare(run.clone(), Expect::Absent, Write::Put(record))
 }
 
 /// Whether a run has tasks in queues, so that [`of_run`] needs its plan.

@@ -133,10 +133,15 @@ pub struct VersionOf {
 impl RunWrite {
     /// Compares one run and writes nothing.
     pub fn check(run: &RunId, expect: Expect) -> Self {
+        Self::bare(run.clone(), expect, Write::Check)
+    }
+
+    /// The record of a run alone, without anything beside it.
+    pub fn bare(run: RunId, expect: Expect, write: Write) -> Self {
         Self {
-            run: run.clone(),
+            run,
             expect,
-            write: Write::Check,
+            write,
             payloads: Vec::new(),
             queue: Vec::new(),
             wake: WakeOp::Keep,

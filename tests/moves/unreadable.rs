@@ -2,7 +2,7 @@
 
 use super::{Place, all_runs, becomes, echo, register, start, stop};
 use crate::redis_server::{Options, RedisServer};
-use downbeat::model::commit::{Expect, RunWrite, WakeOp, Write};
+use downbeat::model::commit::{Expect, RunWrite, Write};
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId};
 use downbeat::store::redis::{self as store_redis, RedisStore};
 use downbeat::store::{Batch, Store as _, Verdict};
@@ -14,18 +14,8 @@ async fn make_newer(redis: &RedisServer, id: &str) -> Vec<u8> {
     let at = Partition::of(id, store.layout().partitions);
     let mut record = store.load(&[(at, run.clone())]).await.unwrap().remove(0).unwrap().to_vec();
     record[Prefix::LEN] = 200;
-    let write = RunWrite {
-        run,
-        expect: Expect::Prefix(Prefix::of(&record).unwrap()),
-        write: Write::Put(record.clone().into()),
-        payloads: Vec::new(),
-        queue: Vec::new(),
-        wake: WakeOp::Keep,
-        index: None,
-        retain_until: None,
-        event: None,
-        of: None,
-    };
+    let write =
+        RunWrite::bare(run, Expect::Prefix(Prefix::of(&record).unwrap()), Write::Put(record.clone().into()));
     let batch = Batch { lane: Nonce([7; 16]), sequence: 1, writes: vec![(at, write)] };
     assert_eq!(store.commit(&batch).await.unwrap().verdicts, [Verdict::Applied]);
     record

@@ -1,7 +1,7 @@
 //! Words to write tests with: runs, records, batches.
 
 use bytes::Bytes;
-use downbeat::model::commit::{EventNote, Expect, QueueEntry, QueueOp, RunWrite, WakeOp, Write};
+use downbeat::model::commit::{EventNote, Expect, QueueEntry, QueueOp, RunWrite, Write};
 use downbeat::model::event::EventKind;
 use downbeat::model::ids::{Nonce, Partition, Prefix, RunId, SessionId, TaskPath, WorkflowName};
 use downbeat::model::labels::QueueName;
@@ -48,18 +48,7 @@ pub(crate) fn record(prefix: Prefix, size: usize) -> Bytes {
 
 /// A decision that puts a small record.
 pub(crate) fn put(name: &str, expect: Expect, prefix: Prefix) -> RunWrite {
-    RunWrite {
-        run: run(name),
-        expect,
-        write: Write::Put(record(prefix, 40)),
-        payloads: Vec::new(),
-        queue: Vec::new(),
-        wake: WakeOp::Keep,
-        index: None,
-        retain_until: None,
-        event: None,
-        of: None,
-    }
+    RunWrite::bare(run(name), expect, Write::Put(record(prefix, 40)))
 }
 
 /// A decision that creates a run with prefix (1, 1).

@@ -538,18 +538,24 @@ fn a_child_that_the_store_has_lost_is_missed_and_begun_anew() {
     assert_ne!(f.child("go"), lost);
 }
 
-#[test]
-fn an_end_that_the_store_has_lost_is_asked_for() {
+/// A parent that waits for a child which has ended and takes it for told: the one's record is of an earlier moment than the
+/// other's.
+fn with_an_end_that_was_not_heard() -> Family {
     let mut f = Family::new(&[("parent", PARENT), ("child", CHILD)], r#"{"n":1}"#);
     f.carry();
     let child = f.child("go");
     f.work(&child, "a", super::ok("1"));
     f.work(&child, "b", super::ok("1"));
     f.post.clear();
-    // As if it had been told: the parent's commit is gone, the child's is not.
     let last = f.runs[&child].world.run().outbox.last;
     f.settle(&child, last, outbox::Answer::Done);
     assert_eq!(f.root().at("go"), "waiting");
+    f
+}
+
+#[test]
+fn an_end_that_the_store_has_lost_is_asked_for() {
+    let mut f = with_an_end_that_was_not_heard();
     f.pass(Span::secs(601));
     f.play(|_, _| super::ok("1"));
     assert_eq!(f.status(&id(ROOT)), "completed");
@@ -557,15 +563,7 @@ fn an_end_that_the_store_has_lost_is_asked_for() {
 
 #[test]
 fn a_copy_of_a_moment_before_its_child_ended_asks_at_once() {
-    let mut f = Family::new(&[("parent", PARENT), ("child", CHILD)], r#"{"n":1}"#);
-    f.carry();
-    let child = f.child("go");
-    f.work(&child, "a", super::ok("1"));
-    f.work(&child, "b", super::ok("1"));
-    f.post.clear();
-    // The child is copied after it was heard, its parent before that.
-    let last = f.runs[&child].world.run().outbox.last;
-    f.settle(&child, last, outbox::Answer::Done);
+    let mut f = with_an_end_that_was_not_heard();
     let (now, world) = (f.now.plus(Span::secs(1)), &mut f.runs.get_mut(&id(ROOT)).unwrap().world);
     let copy = world.state.as_mut().unwrap();
     assert!(standing::ask_anew(copy, now));
